@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 #: Characters handed to the sentence splitter at once, so that its records never outgrow the text.
 _BLOCK = 200_000
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
-_BREAKS = ("\n", " ", "\t", "\u3000")
+#: Where a sentence that is too long is best divided, and how far back in the range that is worth looking.
+_BREAKS = (
+    (re.compile(r"\n"), 0.75),
+    (re.compile(r"[.!?…]['\")\]]*\s|[。！？]"), 0.75),  # noqa: RUF001
+    (re.compile(r"[;:,]\s|[、；：，]"), 0.5),  # noqa: RUF001
+    (re.compile(r"\s"), 0.5),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +239,7 @@ def _pack(text: str, tokens: Tokens, stops: Ints, limit: int, *, at_words: bool)
         if stop >= 0 and stops[stop] > first:
             cuts.append(_sound(text, tokens, int(stops[stop]), first, n))
         else:
-            wanted = _word_break(text, tokens, first, first + limit) if at_words else first + limit
+            wanted = _best_break(text, tokens, first, first + limit) if at_words else first + limit
             cuts.append(_sound(text, tokens, wanted, first, n))
     return [*cuts, n] if cuts[-1] < n else cuts
 
@@ -248,16 +254,15 @@ def _within(text: str, tokens: Tokens, stops: Ints, limit: int) -> list[int]:
     return cuts
 
 
-def _word_break(text: str, tokens: Tokens, first: int, last: int) -> int:
-    """Return the best token to end before in the second half of a range: a line break, a space, else the end."""
-    middle = (first + last) // 2
-    lo, hi = int(tokens.starts[middle]), int(tokens.starts[last])
-    for mark in _BREAKS:
-        found = text.rfind(mark, lo, hi)
-        if found >= 0:
-            at = int(np.searchsorted(tokens.starts, found, side="right"))
-            if first < at <= last:
-                return at
+def _best_break(text: str, tokens: Tokens, first: int, last: int) -> int:
+    """Return the token to end before when no stop is in a range: after a line, else a clause, else a word."""
+    hi = int(tokens.starts[last])
+    for mark, reach in _BREAKS:
+        lo = int(tokens.starts[last - int((last - first) * reach)])
+        found = [match.end() for match in mark.finditer(text, lo, hi)]
+        at = int(np.searchsorted(tokens.starts, found[-1])) if found else first
+        if first < at <= last:
+            return at
     return last
 
 
