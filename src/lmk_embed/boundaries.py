@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Characters handed to the sentence splitter at once, so that its records never outgrow the text.
 _BLOCK = 200_000
+#: Tokens that a base letter and its accents may take together; a longer run of accents is cut like any text.
+_LETTER = 16
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
 #: Where a sentence that is too long is best divided, and how far back in the range that is worth looking.
 _BREAKS = (
@@ -247,7 +249,7 @@ def _pack(text: str, tokens: Tokens, stops: Ints, limit: int, *, at_words: bool)
 def _within(text: str, tokens: Tokens, stops: Ints, limit: int) -> list[int]:
     """Cut at every stop, and again wherever more than ``limit`` tokens lie between two of them."""
     cuts = [0]
-    for stop in [*stops.tolist(), len(tokens)]:
+    for stop in [*(stop for stop in stops.tolist() if _divides(text, tokens, stop)), len(tokens)]:
         first = cuts[-1]
         inner = _pack(text, tokens.slice(first, stop), np.empty(0, dtype=np.int32), limit, at_words=True)
         cuts += [first + at for at in inner[1:]]
@@ -268,21 +270,27 @@ def _best_break(text: str, tokens: Tokens, first: int, last: int) -> int:
 
 def _sound(text: str, tokens: Tokens, at: int, first: int, n: int) -> int:
     """Move a cut so that no character, and no base letter with its accent, is divided: back, else forward."""
-    back = at
-    while back > first and not _divides(text, tokens, back):
-        back -= 1
-    if back > first:
+    back = next((i for i in range(at, first, -1) if _divides(text, tokens, i)), None)
+    if back is not None:
         return back
-    while at < n and not _divides(text, tokens, at):
-        at += 1
-    return at
+    letter_end = min(max(at, first + _LETTER), n)
+    forward = next((i for i in range(at + 1, letter_end + 1) if i == n or _divides(text, tokens, i)), None)
+    if forward is not None:
+        return forward
+    # More accents than a letter has: only the characters themselves stay whole.
+    back = next((i for i in range(at, first, -1) if _separates(tokens, i)), None)
+    return back or next((i for i in range(at + 1, n) if _separates(tokens, i)), n)
 
 
 def _divides(text: str, tokens: Tokens, at: int) -> bool:
     """Whether the characters before token ``at`` and those from it on are two separate texts."""
     start = int(tokens.starts[at])
-    separate = start >= int(tokens.ends[at - 1])
-    return separate and not (start < len(text) and unicodedata.combining(text[start]))
+    return _separates(tokens, at) and not (start < len(text) and unicodedata.combining(text[start]))
+
+
+def _separates(tokens: Tokens, at: int) -> bool:
+    """Whether no character has tokens on both sides of the place before token ``at``."""
+    return int(tokens.starts[at]) >= int(tokens.ends[at - 1])
 
 
 def _pieces(text: str, tokens: Tokens, cuts: list[int], start: int = 0, end: int | None = None) -> list[Piece]:

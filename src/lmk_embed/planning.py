@@ -13,7 +13,7 @@ from lmk_embed.boundaries import Piece, cut, cut_at_spans
 from lmk_embed.config import LandmarkConfig, Pooling
 from lmk_embed.errors import ConfigError, TokenLimitError
 from lmk_embed.layout import Frame, Row, rows, truncated
-from lmk_embed.tokens import ContentTokenizer, Tokens
+from lmk_embed.tokens import ContentTokenizer, Tokens, encodable
 
 Spans = Sequence[tuple[int, int]]
 
@@ -175,14 +175,16 @@ class Planner:
 
     def _plan(self, text: str, spans: Spans | None, pooling: Pooling, alone: Pooling | None, prompt: str) -> Plan:
         frame = self._frames[prompt]
-        tokens = self.tokenizer.tokenize(text)
-        joined = self._behind_prompt(text, tokens, prompt)
+        readable = encodable(text)  # what splitters and tokenizers take; the same characters at the same places
+        tokens = self.tokenizer.tokenize(readable)
+        joined = self._behind_prompt(readable, tokens, prompt)
         room = frame.capacity - 1 - max(len(joined) - len(tokens), 0)
         if spans is not None:
-            pieces, owners = cut_at_spans(text, tokens, spans, room)
+            pieces, owners = cut_at_spans(readable, tokens, spans, room)
         else:
             granularity = None if pooling != self.config.pooling else self.config.granularity
-            pieces = cut(text, tokens, self.config, min(granularity or room, room), self.tokenizer.backend)
+            limit = min(granularity or room, room)
+            pieces = cut(readable, tokens, self.config, limit, self.tokenizer.backend)
             owners = list(range(len(pieces)))
         tokens, pieces = joined, _moved(pieces, tokens, joined)
         total = sum(map(len, pieces))
@@ -206,13 +208,20 @@ class Planner:
     def _behind_prompt(self, text: str, tokens: Tokens, prompt: str) -> Tokens:
         """Return the tokens of the text as they are when the prompt and the text are one string.
 
-        A byte-level tokenizer has other tokens for a word behind a space than for the same word at the start.
+        A byte-level tokenizer has other tokens for a word behind a space than for the same word at the start,
+        and one like Llama's puts a space in front of whatever it is given.
         """
-        lead = prompt[len(prompt.rstrip()) :]
         head = text[:200]
-        if not lead or np.array_equal(self.tokenizer.tokenize(head, lead).ids, self.tokenizer.tokenize(head).ids):
+        if not prompt or np.array_equal(self._continued(head, prompt).ids, self.tokenizer.tokenize(head).ids):
             return tokens
-        return self.tokenizer.tokenize(text, lead)
+        return self._continued(text, prompt)
+
+    def _continued(self, text: str, prompt: str) -> Tokens:
+        joined, ids = self.tokenizer.tokenize(text, prompt), self._frames[prompt].prompt
+        if np.array_equal(joined.ids[: len(ids)], ids):
+            return joined.slice(len(ids), len(joined))
+        # A token reaches from the prompt into the text: both keep the tokens that they have on their own.
+        return self.tokenizer.tokenize(text, prompt[len(prompt.rstrip()) :])
 
 
 def _moved(pieces: list[Piece], old: Tokens, new: Tokens) -> list[Piece]:
@@ -225,8 +234,10 @@ def _moved(pieces: list[Piece], old: Tokens, new: Tokens) -> list[Piece]:
     settled = len(old) - (int(differs[0]) if len(differs) else n)
 
     def move(at: int) -> int:
+        if not at:
+            return 0  # the space between prompt and text, where it is a token of its own, goes with the text
         if at >= settled or at == len(old):
             return at + shift
-        return int(np.searchsorted(new.starts, old.starts[at])) if at else 0
+        return int(np.searchsorted(new.starts, old.starts[at]))
 
     return [Piece(move(p.first), move(p.last), p.start, p.end) for p in pieces]

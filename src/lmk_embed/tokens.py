@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import pairwise
@@ -99,14 +100,16 @@ class ContentTokenizer:
                 "covers. Convert it to a tokenizer.json (transformers does so when 'tokenizers' knows the format)."
             )
         self._original = tokenizer
-        self.serialized: str = backend.to_str()
-        self._backend: Tokenizer = Tokenizer.from_str(self.serialized)
+        self._backend: Tokenizer = Tokenizer.from_str(backend.to_str())
         self._backend.no_truncation()
         self._backend.no_padding()
+        # Without the file's padding and truncation, which change no vector and must not change a fingerprint.
+        self.serialized: str = self._backend.to_str()
         prefix, suffix = self._wrapping()
-        self._backend.encode_special_tokens = True
         self.prefix: Ints = np.array(prefix, dtype=np.int32)
         self.landmark_id = self._landmark(tokenizer, landmark_token, suffix)
+        self._backend.encode_special_tokens = True
+        self._backend = _without_special_words(self._backend)
         pad = getattr(tokenizer, "pad_token_id", None)
         self.pad_id: int = self.landmark_id if pad is None else int(pad)
 
@@ -157,13 +160,14 @@ class ContentTokenizer:
         ----------
         text : str
         lead : str
-            White space put in front of the text, as a prompt's end would be; offsets do not count it.
+            Put in front of the text, as a prompt is; offsets do not count it.
 
         Returns
         -------
         Tokens
+            Those of ``lead`` included; a token of nothing else has ``start == end == 0``.
         """
-        text = _SURROGATE.sub("\ufffd", text)
+        text, lead = encodable(text), encodable(lead)
         if len(text) <= _PIECE:
             return self._once(text, 0, lead)
         starts = range(0, len(text) - _SEAM, _PIECE)
@@ -196,6 +200,48 @@ class ContentTokenizer:
             np.maximum.accumulate(starts + shift).astype(np.int32) if len(starts) else starts.astype(np.int32),
             (ends + shift).astype(np.int32),
         )
+
+
+def _without_special_words(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer whose model cannot read a special token out of a text.
+
+    Some models know the names of special tokens as words like any other (SentencePiece's Unigram holds "</s>" as
+    its most likely piece), which not splitting the text at special tokens does not prevent.
+    """
+    added = tokenizer.get_added_tokens_decoder()
+    special = {token.content: number for number, token in added.items() if token.special}
+    if not any(number in tokenizer.encode(text, add_special_tokens=False).ids for text, number in special.items()):
+        return tokenizer
+    stored = json.loads(tokenizer.to_str())
+    model = stored["model"]
+    # Surrounded by a character that no text has, a name keeps its number and is never found.
+    hidden = {name: f"\U0010ffff{name}\U0010ffff" for name in special}
+    if isinstance(model["vocab"], dict):
+        known = model["vocab"].keys() & hidden.keys()
+        model["vocab"] = {hidden.get(word, word): number for word, number in model["vocab"].items()}
+    else:
+        known = {word for word, _ in model["vocab"]} & hidden.keys()
+        model["vocab"] = [[hidden.get(word, word), score] for word, score in model["vocab"]]
+    if "merges" in model:
+        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+        model["merges"] = [pair for pair in pairs if not known & {*pair, "".join(pair)}]
+    if model.get("unk_token") in known:
+        model["unk_token"] = hidden[model["unk_token"]]
+    stored["added_tokens"] = [token for token in stored["added_tokens"] if token["content"] not in known]
+    changed = type(tokenizer).from_str(json.dumps(stored))
+    changed.encode_special_tokens = True
+    return changed
+
+
+def encodable(text: str) -> str:
+    r"""Return a text of the same length that UTF-8 can express: lone surrogates become U+FFFD.
+
+    Examples
+    --------
+    >>> encodable("a\ud800b") == "a\ufffdb"
+    True
+    """
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def _agreement(left: Tokens, right: Tokens, start: int) -> tuple[int, int] | None:

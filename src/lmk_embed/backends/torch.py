@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -117,7 +118,7 @@ class TorchBackend:
             inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
             inputs |= self._positions(width, len(rows))
             inputs = {name: value.to(model.device) for name, value in inputs.items()}
-            states = model(**inputs).last_hidden_state
+            states = model(**inputs, **_no_cache(model)).last_hidden_state
             return np.asarray(_segment_means(states, rows).float().cpu().numpy(), dtype=np.float32)
 
     def _positions(self, width: int, n_rows: int) -> dict[str, torch.Tensor]:
@@ -142,7 +143,9 @@ class TorchBackend:
 
     def save(self, folder: Path) -> None:
         """Write ``config.json`` and safetensors weights."""
-        self.model().save_pretrained(folder)
+        model = self.model()
+        with _quiet():
+            model.save_pretrained(folder)
 
 
 def hidden_size(model_config: Any) -> int:
@@ -158,6 +161,11 @@ def hidden_size(model_config: Any) -> int:
         if isinstance(size, int):
             return size
     raise CheckpointError(f"cannot tell the hidden size of a {model_config.model_type!r} model from its config")
+
+
+def _no_cache(model: Any) -> dict[str, bool]:
+    """Ask a decoder not to keep the keys and values of all layers, which only generation reads."""
+    return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
 def _segment_means(states: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:

@@ -1,0 +1,102 @@
+"""What commands print for people; results go to standard output, remarks to standard error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from lmk_embed.cli.answers import Answer, short_path
+from lmk_embed.cli.indexing import IndexReport
+
+_MOST_NAMED = 20
+
+
+def show_report(report: IndexReport) -> None:
+    """Print what an index run did, and to standard error what it left out and why."""
+    out, err = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+    if report.interrupted:
+        err.print("interrupted: what was written is complete; run the same command again to finish")
+        return
+    files = report.added + report.changed
+    out.print(
+        f"indexed {files} {_plural(files, 'file')} ({report.added} new, {report.changed} changed), "
+        f"{report.unchanged} unchanged, {report.removed} removed"
+    )
+    if report.chunks:
+        speed = report.tokens / report.seconds if report.seconds else 0
+        out.print(
+            f"{report.chunks:,} chunks, {report.tokens:,} tokens in {report.seconds:.1f} s ({speed:,.0f} tokens/s)"
+        )
+    if report.gone:
+        err.print(f"{report.gone} indexed {_plural(report.gone, 'file')} not found any more; --prune removes them")
+    reasons = Counter(skip.reason for skip in report.skipped) + Counter(empty=len(report.blank))
+    if reasons:
+        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        err.print(f"skipped {reasons.total()} {_plural(reasons.total(), 'file')}: {listed}")
+        lines = [str(skip) for skip in report.skipped]
+        lines += [f"{short_path(path)}: no text in it" for path in report.blank]
+        for line in lines[:_MOST_NAMED]:
+            err.print(Text(f"  {line}"))
+        if len(lines) > _MOST_NAMED:
+            err.print(f"  … and {len(lines) - _MOST_NAMED} more")
+
+
+def show_answers(answers: Sequence[Answer], *, collection_is_empty: bool) -> None:
+    """Print hits, the best chunk of each marked: in bold on a terminal, between » and « elsewhere."""
+    out, err = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+    if not answers:
+        reason = "the collection is empty; run lmk index first" if collection_is_empty else "nothing found"
+        err.print(reason)
+        return
+    for rank, answer in enumerate(answers, start=1):
+        out.print(Text(f"{rank}. {_place(answer)}", style="bold cyan"))
+        for line in _marked(answer, styled=out.is_terminal).split("\n", allow_blank=True):
+            out.print(Text("   ") + line if line else line)
+        out.print()
+    stale = sorted({short_path(answer.path) for answer in answers if answer.stale})
+    if stale:
+        err.print(
+            Text(
+                f"changed or gone since they were indexed, so without line numbers: {', '.join(stale)}; "
+                "run lmk index again"
+            )
+        )
+
+
+def show_facts(facts: Mapping[str, Any]) -> None:
+    """Print names and values, settings indented below."""
+    out = Console(highlight=False, soft_wrap=True)
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            out.print(Text(f"{name}:"))
+            for key, setting in value.items():
+                out.print(Text(f"  {key:<18} {setting!r}"))
+        else:
+            out.print(Text(f"{name:<20} {value}"))
+    out.print()
+
+
+def _place(answer: Answer) -> str:
+    where = short_path(answer.path)
+    if answer.line_start is not None:
+        last = "" if answer.line_end == answer.line_start else f"-{answer.line_end}"
+        where += f":{answer.line_start}{last}"
+    if answer.page is not None:
+        where += f"  page {answer.page}"
+    return f"{where}  characters {answer.start}-{answer.end}  score {answer.score:.3f}"
+
+
+def _marked(answer: Answer, *, styled: bool) -> Text:
+    start, end = answer.best
+    before, best, after = answer.shown[:start], answer.shown[start:end], answer.shown[end:]
+    if not styled and (before or after):
+        best = f"»{best}«"
+    return Text.assemble(before, (best, "bold"), after)
+
+
+def _plural(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"

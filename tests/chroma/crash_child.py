@@ -1,0 +1,95 @@
+"""What the crash tests run in processes of their own: to be killed, or to run out of disk."""
+
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+import chromadb
+import chromadb.api.rust
+from chroma_fakes import FakeEncoder, sample_text
+
+from chroma_lmk import LandmarkStore, settings
+from lmk_embed.results import Document
+
+NAMES = [f"doc-{number}" for number in range(24)]
+FINAL = 1_000_000
+
+
+def version(name: str, round_: int) -> Document:
+    """The state of a document in a round: another text of another length, other metadata keys."""
+    seed = hash((int(name.split("-")[1]), round_)) % 10_000_000
+    sizes = random.Random(seed)
+    metadata = {f"key{sizes.randrange(4)}": round_, "tags": ["x"] * sizes.randrange(1, 3)}
+    return Document(name, sample_text(seed, sizes.choice([3, 40, 150, 300])), metadata)
+
+
+def final_documents() -> list[Document]:
+    """What has to be there in the end."""
+    return [version(name, FINAL) for name in NAMES[:20]]
+
+
+def work(path: str, round_: int) -> None:
+    """One round: replace most documents, delete some."""
+    with LandmarkStore(path, "lmk", FakeEncoder()) as store:
+        rng = random.Random(round_)
+        for _ in range(6):
+            store.add(version(name, round_ * 100 + rng.randrange(100)) for name in rng.sample(NAMES, 12))
+            store.delete(rng.sample(NAMES, 5))
+            store.add(rng.sample(final_documents(), 6), skip_unchanged=True)
+
+
+def kills(path: str, count: int) -> None:
+    """Start processes and kill each after a random time; at last, put right what is there.
+
+    Prints how many were killed before they had finished, and how many of those while Chroma saved its index.
+    """
+    # Small numbers, so that documents take several calls and the index is saved often.
+    settings._SYNC_THRESHOLD = 60
+    LandmarkStore._limit = lambda self: 25
+    rng = random.Random(7)
+    killed = saving = 0
+    for round_ in range(count):
+        child = os.fork()  # the modules are loaded, but no database is open yet
+        if child == 0:
+            work(path, round_)
+            os._exit(0)
+        time.sleep(rng.uniform(0.02, 0.6))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        killed += os.WIFSIGNALED(status)
+        saving += any(Path(path).glob("lmk-recovery/*.json"))
+    with LandmarkStore(path, "lmk", FakeEncoder()) as store:
+        store.add(final_documents(), skip_unchanged=True)
+        store.delete(NAMES[20:])
+    sys.stdout.write(f"{killed} {saving}\n")
+
+
+def full_disk(path: str) -> None:
+    """Add documents until no file may grow any more."""
+    Path(path).mkdir()
+    limit = 1_800_000
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    with LandmarkStore(path, "lmk", FakeEncoder()) as store:
+        try:
+            for first in range(0, 80, 5):
+                store.add([Document(f"d{n}", sample_text(n, 400)) for n in range(first, first + 5)])
+        except Exception as error:
+            sys.stdout.write(f"{type(error).__name__}: {error}\n")
+
+
+def plain_count(path: str) -> None:
+    """Open the collection without this package; damaged files make Chroma fail, or even crash."""
+    sys.stdout.write(f"{chromadb.PersistentClient(path).get_collection('lmk', embedding_function=None).count()}\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "kills":
+        kills(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1] == "full-disk":
+        full_disk(sys.argv[2])
+    else:
+        plain_count(sys.argv[2])
