@@ -56,7 +56,7 @@ class LandmarkConfig:
     query_prompt, document_prompt : str
         Put in front of each row of that role; never part of a span.
     include_prompt : bool
-        Whether mean pooling counts the prompt's token states.
+        Whether a prompt's token states count for means; if not, ``cls`` takes the first state behind it.
     base_pooling : {"mean", "cls", "lasttoken"}
         How the base model was trained to pool short texts; used for queries of ``span_mean`` models and for
         the chunk alone in ``blend``.

@@ -186,7 +186,7 @@ def rows(
     overlap : int
         Most tokens shared by neighbouring windows.
     include_prompt : bool
-        Whether means count the prompt.
+        Whether the prompt, and what comes before it, counts for means and as the first state.
 
     Yields
     ------
@@ -224,6 +224,8 @@ def _row(
 ) -> Row:
     parts: list[Ints] = [frame.prefix, frame.prompt]
     head = len(frame.prefix) + len(frame.prompt)
+    # A prompt that is not to count takes [CLS] with it, as in Sentence Transformers.
+    opening_state = 0 if include_prompt or not len(frame.prompt) else head
     marks_before = pooling == "multi_cls"
     # A chunk is marked behind itself by a landmark, or in front of itself by a repeated [CLS].
     opening = frame.prefix[-1:] if len(frame.prefix) else np.array([frame.landmark], dtype=np.int32)
@@ -236,8 +238,7 @@ def _row(
             parts.append(opening)
             at += 1
         if index in window.owned:
-            opens = index == 0 or pooling == "mean"
-            begin = at if not opens or not include_prompt else 0
+            begin = opening_state if index == 0 or pooling in ("mean", "cls") else at
             mark = (max(len(frame.prefix) - 1, 0) if first_in_row else at - 1) if marks_before else at + length
             segments.append(_segment(pooling, begin, mark, at + length + 1))
             chunks.append(index)
@@ -253,5 +254,5 @@ def _segment(pooling: Pooling, begin: int, mark: int, end: int) -> tuple[int, in
     if pooling in ("landmark", "multi_cls", "lasttoken"):
         return mark, mark + 1
     if pooling == "cls":
-        return 0, 1
+        return begin, begin + 1
     return begin, end

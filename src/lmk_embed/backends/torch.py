@@ -204,6 +204,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _load(folder: Path, dtype: torch.dtype, attention: str | None, *, trust_remote_code: bool) -> Any:
+    from safetensors import SafetensorError
     from transformers import AutoModel
 
     extra = {} if attention is None else {"attn_implementation": attention}
@@ -217,7 +218,7 @@ def _load(folder: Path, dtype: torch.dtype, attention: str | None, *, trust_remo
                 output_loading_info=True,
                 **extra,
             )
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"the model in {folder} does not load: {error}") from error
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if missing:
