@@ -13,6 +13,8 @@ import threading
 from pathlib import Path
 from urllib.parse import quote
 
+from chroma_lmk.errors import StoreError
+
 DATABASE = "chroma.sqlite3"
 _BUSY_SECONDS = 60.0
 
@@ -78,13 +80,17 @@ class ChromaFiles:
         return int(rows[0][0]) if rows else None
 
     def _select(self, statement: str, *values: str | int) -> list[tuple[str | int, ...]]:
+        database = self.path / DATABASE
         with self._lock:
-            if self._connection is None:
-                self._connection = sqlite3.connect(
-                    f"file:{quote(str(self.path / DATABASE))}?mode=ro",
-                    uri=True,
-                    timeout=_BUSY_SECONDS,
-                    check_same_thread=False,
-                    isolation_level=None,
-                )
-            return self._connection.execute(statement, values).fetchall()
+            try:
+                if self._connection is None:
+                    self._connection = sqlite3.connect(
+                        f"file:{quote(str(database))}?mode=ro",
+                        uri=True,
+                        timeout=_BUSY_SECONDS,
+                        check_same_thread=False,
+                        isolation_level=None,
+                    )
+                return self._connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise StoreError(f"{database} cannot be read: {error}") from error

@@ -46,7 +46,7 @@ class StoreLockedError(StoreError):
 
 
 class DamagedStoreError(StoreError):
-    """Rows of a document are missing or altered, so that its text cannot be given back exactly."""
+    """Something other than a store has removed or altered rows, so that they cannot be given back exactly."""
 
 
 class DocumentError(LandmarkError, ValueError):

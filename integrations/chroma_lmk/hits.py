@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chroma_lmk import metadata as codec
-from chroma_lmk.rows import StoredRow
+from chroma_lmk.rows import CHUNKS, StoredRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,14 @@ class Match:
         Character span in the source text.
     score : float
         Cosine with the query.
+    chunk : int
+        Index among the chunks of its document.
     """
 
     start: int
     end: int
     score: float
+    chunk: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Hit:
         The caller's own, as it was given.
     matches : tuple of Match
         Chunks inside the span that were found, best first; a user interface marks the first one.
+    whole : bool
+        Whether the span holds every chunk of its document.
     """
 
     doc_id: str
@@ -52,6 +57,7 @@ class Hit:
     score: float
     metadata: Mapping[str, Any]
     matches: tuple[Match, ...]
+    whole: bool
 
     @classmethod
     def of(cls, best: StoredRow, score: float | None = None) -> Hit:
@@ -63,7 +69,8 @@ class Hit:
         score : float, optional
             Of the hit, if it is not that of the chunk.
         """
-        return cls.over(best, (best.start, best.end), best.text, [match(best, best.score)], score)
+        whole = holds_all(best, best.chunk)
+        return cls.over(best, (best.start, best.end), best.text, [match(best, best.score)], score, whole=whole)
 
     @classmethod
     def over(
@@ -73,10 +80,12 @@ class Hit:
         text: str,
         matches: Sequence[Match],
         score: float | None = None,
+        *,
+        whole: bool,
     ) -> Hit:
         """Make a hit of a span around its best chunk."""
         score = best.score if score is None else score
-        return cls(best.doc_id, *span, text, score, codec.decode(best.metadata), tuple(matches))
+        return cls(best.doc_id, *span, text, score, codec.decode(best.metadata), tuple(matches), whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +111,9 @@ class DocumentInfo:
 
 def match(row: StoredRow, score: float) -> Match:
     """Return the match of a chunk."""
-    return Match(row.start, row.end, score)
+    return Match(row.start, row.end, score, row.chunk)
+
+
+def holds_all(first: StoredRow, last: int) -> bool:
+    """Return whether the chunks from a row up to an index are all that its document has."""
+    return first.chunk == 0 and int(first.metadata[CHUNKS]) == last + 1

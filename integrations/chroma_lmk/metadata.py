@@ -89,8 +89,9 @@ def decode(stored: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     stored = stored or {}
     own = {key: value for key, value in stored.items() if not key.startswith(PREFIX)}
-    carried: dict[str, Any] = json.loads(stored.get(CARRIED, "{}"))
-    return own | carried
+    if CARRIED in stored:
+        own |= json.loads(stored[CARRIED])
+    return own
 
 
 def canonical(metadata: Mapping[str, Any] | None) -> str:

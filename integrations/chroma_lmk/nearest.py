@@ -98,13 +98,8 @@ class Index:
         if not content:
             return _sorted(_candidates(ids, scores)), len(ids) < n
         texts, metadatas = found["documents"][0], found["metadatas"][0]
-        rows = {
-            row: read_row(text, metadata, score)
-            for row, text, metadata, score in zip(ids, texts, metadatas, scores, strict=True)
-        }
-        return _sorted(
-            replace(each, row=rows[each.id]) for each in _candidates(ids, scores) if rows[each.id] is not None
-        ), len(ids) < n
+        rows = map(read_row, texts, metadatas, scores)
+        return _sorted(Candidate(row.doc_id, row.chunk, row.score, row) for row in rows if row), len(ids) < n
 
     def content(self, candidates: Sequence[Candidate]) -> list[StoredRow]:
         """Read the content of rows that were found.
@@ -121,9 +116,9 @@ class Index:
         missing = [each.id for each in candidates if each.row is None]
         found = self._reader.rows(missing) if missing else {}
         rows = [
-            replace(row, score=each.score)
+            each.row or replace(found[each.id], score=each.score)
             for each in candidates
-            if (row := each.row or found.get(each.id)) is not None
+            if each.row is not None or each.id in found
         ]
         large = {row.doc_id for row in rows if row.large}
         states = self._reader.states(large) if large else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from chroma_lmk.hits import Hit, Match, match
+from chroma_lmk.hits import Hit, Match, holds_all, match
 from chroma_lmk.nearest import Candidate
 from chroma_lmk.reader import pages
 from chroma_lmk.rows import StoredRow, row_id
@@ -181,4 +181,5 @@ def _hit(passage: Passage) -> Hit:
     best, text = passage.best, passage.text()
     if text is None:  # a chunk between was deleted a moment ago
         return Hit.of(best)
-    return Hit.over(best, (passage.start, passage.end), text, passage.matches)
+    whole = holds_all(passage.rows[passage.first], passage.last)
+    return Hit.over(best, (passage.start, passage.end), text, passage.matches, whole=whole)

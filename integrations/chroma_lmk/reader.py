@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from chroma_lmk.access import Access
-from chroma_lmk.errors import StoreError, StoreNotFoundError
+from chroma_lmk.errors import DamagedStoreError, StoreError, StoreNotFoundError
 from chroma_lmk.rows import State, StoredRow, read_row, read_state, row_id
 from lmk_embed.results import Vector
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # Chroma binds every id of a call to a variable of SQLite, which has 32,766.
 PAGE = 5_000
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 
 
@@ -111,9 +111,14 @@ class Reader:
                     f"collection {self._collection.name!r} was deleted while it was open; open it again"
                 ) from None
             except InternalError as error:
-                # Chroma's tables name a row that its index does not have yet: a write is under way.
-                if "finding id" not in str(error) or time.monotonic() > deadline:
+                if "finding id" not in str(error):
                     raise StoreError(f"Chroma cannot read {self._collection.name!r}: {error}") from error
+                # Its tables name a row that its index does not have yet: as a rule, a write is under way.
+                if time.monotonic() > deadline:
+                    raise DamagedStoreError(
+                        f"the index of collection {self._collection.name!r} lacks rows that its tables have; "
+                        "index the documents again (lmk index --rebuild)"
+                    ) from error
             time.sleep(_PAUSE_SECONDS)
 
 

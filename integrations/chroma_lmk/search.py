@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
@@ -19,8 +20,8 @@ from lmk_embed.results import Vector, unit
 Per = Literal["chunk", "passage", "document"]
 DocumentScore = Literal["max", "mean", "document_vector"]
 
-# Chroma looks at a hundred rows in any case, so asking for their ids is free.
-_FIRST = 100
+# So many rows are asked for at first for each document or passage; ids alone cost little.
+_FIRST = 4
 # With very many equal scores, more rows than this are not fetched just to order them.
 _MAX_TIES = 1_000
 
@@ -105,19 +106,14 @@ def search(reader: Reader, index: Index, query: Query) -> list[Hit]:
     list of Hit
         At most ``query.k``, best first; equal scores in the order of document id and chunk.
     """
-    k = query.k
+    k, first = query.k, _FIRST * query.k + 1
     if query.per == "chunk":
         return _settled(index, query, k, k + 1, lambda found: _chunk_hits(index, found, k), content=True)
     if query.per == "passage":
-        return _settled(
-            index,
-            query,
-            k,
-            _FIRST,
-            lambda found: passage_hits(found, k, query.max_chars, index.content, reader.rows),
-        )
+        build = partial(passage_hits, k=k, max_chars=query.max_chars, content=index.content, fetch=reader.rows)
+        return _settled(index, query, k, first, build)
     if query.document_score == "max":
-        return _settled(index, query, k, _FIRST, lambda found: _document_hits(index, found, k))
+        return _settled(index, query, k, first, lambda found: _document_hits(index, found, k))
     return _rescored(reader, index, query)
 
 
@@ -188,7 +184,7 @@ def _rescored(reader: Reader, index: Index, query: Query) -> list[Hit]:
         return [group[0] for group in groups.values()]
 
     candidates = Query(query.vector, query.k, "document", query.where, query.where_document)
-    _settled(index, candidates, 4 * query.k, _FIRST, leaders)
+    _settled(index, candidates, 4 * query.k, _FIRST * 4 * query.k, leaders)
     floor = -1.0 if query.min_score is None else query.min_score
     scores = {doc_id: score for doc_id, score in _whole_scores(reader, groups, query).items() if score >= floor}
     best = sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))[: query.k]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ DEFAULT_COLLECTION = "lmk"
 FORMAT = 1
 _FORMAT, _FINGERPRINT, _DIMENSION = "lmk:format", "lmk:fingerprint", "lmk:dimension"
 _SPACE, _ENCODER = "lmk:space", "lmk:encoder"
+
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
 
 # Chroma saves the index after so many changes. Its default of 1,000 saves a large index very often; what is not
 # saved is replayed by each process that opens the database (measured: 5,000 vectors of 384 in under a second).
@@ -67,8 +70,13 @@ class StoreInfo:
         Raises
         ------
         ConfigError
-            If Chroma knows no such space.
+            If Chroma takes no such name or knows no such space.
         """
+        if not _NAME.fullmatch(collection):
+            raise ConfigError(
+                f"a collection name has 3 to 512 of the characters a-z A-Z 0-9 . _ - and begins and ends with a "
+                f"letter or digit, got {collection!r}"
+            )
         if space not in SPACES:
             raise ConfigError(f"space must be one of {', '.join(SPACES)}, got {space!r}")
         return cls(collection, encoder.fingerprint, encoder.dimension, space, encoder.to_dict())
@@ -106,7 +114,10 @@ def connect(client_or_path: ClientAPI | str | Path, *, create: bool) -> tuple[Cl
             raise StoreError(f"{path} is a file; a database is a directory")
         if not create and not (path / DATABASE).exists():
             raise StoreNotFoundError(f"there is no database at {path}; make one with: lmk index … --db {path}")
-        return chromadb.PersistentClient(path=str(client_or_path)), True
+        try:
+            return chromadb.PersistentClient(path=str(client_or_path)), True
+        except Exception as error:  # also an AttributeError, at the second attempt on a damaged file
+            raise StoreError(f"Chroma cannot open the database at {path}: {error}") from error
     if not hasattr(client_or_path, "get_collection") or not hasattr(client_or_path, "get_settings"):
         raise TypeError(f"expected a path or a synchronous Chroma client, got {type(client_or_path).__name__}")
     return client_or_path, False
@@ -162,10 +173,10 @@ def create(client: ClientAPI, info: StoreInfo) -> Collection:
             configuration={"hnsw": {"space": info.space, "sync_threshold": _SYNC_THRESHOLD}},
             embedding_function=None,
         )
-    except ChromaError:
+    except ChromaError as error:
         found = find(client, info.collection)
         if found is None:
-            raise
+            raise StoreError(f"Chroma could not make collection {info.collection!r}: {error}") from error
         check(found[1], info.fingerprint)
         return found[0]
 

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from chroma_lmk import metadata as codec
 from chroma_lmk import settings
-from chroma_lmk.access import Access, access_for
 from chroma_lmk.catalog import count_documents, not_found
-from chroma_lmk.errors import QueryError, StoreError
+from chroma_lmk.errors import QueryError
 from chroma_lmk.hits import DocumentInfo, Hit
 from chroma_lmk.ingest import AddReport, Ingest
-from chroma_lmk.nearest import Filter, Index
+from chroma_lmk.nearest import Filter
 from chroma_lmk.protocols import Encoder
-from chroma_lmk.reader import Reader, pages
+from chroma_lmk.reader import pages
 from chroma_lmk.restore import restore
-from chroma_lmk.rows import COMPLETE, DOC, read_state
+from chroma_lmk.rows import COMPLETE, DOC, read_state, row_id
 from chroma_lmk.search import DocumentScore, Per, Query, query_vector, search
+from chroma_lmk.session import Session
 from chroma_lmk.settings import DEFAULT_COLLECTION, Space, StoreInfo
 from chroma_lmk.verify import VerifyReport, verify
-from chroma_lmk.writer import Prepared, Writer
+from chroma_lmk.writer import Prepared
 from lmk_embed.errors import ConfigError
-from lmk_embed.results import Document, DocumentEmbedding, Vector
+from lmk_embed.results import Document, DocumentEmbedding, Matrix, Vector
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -34,15 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 _GET_DOCUMENTS = 64  # documents that get reads at a time
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A collection that exists, and what reads it."""
-
-    collection: Collection
-    reader: Reader
-    index: Index
 
 
 class LandmarkStore:
@@ -97,15 +89,14 @@ class LandmarkStore:
                 "LandmarkStore.open(client_or_path, collection)"
             )
         self._encoder = encoder
-        self._info = StoreInfo.of(encoder, collection, space or "cosine")
-        self._client, self._owned = settings.connect(client_or_path, create=True)
-        self._access = access_for(self._client)
-        self._opened: _Opened | None = None
-        self._lock = threading.RLock()  # one write of this store at a time: look-up and change belong together
-        self._writing = self._closed = False
+        info = StoreInfo.of(encoder, collection, space or "cosine")
+        client, owned = settings.connect(client_or_path, create=True)
+        self._session = Session(client, info)
+        self._session.owned = owned
+        weakref.finalize(self, self._session.close)
         try:
-            if self._find() is not None and space not in (None, self._info.space):
-                raise ConfigError(f"collection {collection!r} has space {self._info.space!r}, not {space!r}")
+            if self._session.find() is not None and space not in (None, self.info.space):
+                raise ConfigError(f"collection {collection!r} has space {self.info.space!r}, not {space!r}")
         except BaseException:
             self.close()
             raise
@@ -148,13 +139,13 @@ class LandmarkStore:
             if owned:
                 settings.close(client)
             raise
-        store._owned = owned
+        store._session.owned = owned
         return store
 
     @property
     def info(self) -> StoreInfo:
         """What the collection remembers, or will remember once it holds a document."""
-        return self._info
+        return self._session.info
 
     @property
     def encoder(self) -> Encoder:
@@ -164,7 +155,7 @@ class LandmarkStore:
     @property
     def collection(self) -> Collection | None:
         """Chroma's own object, to read what this class does not offer; None before the first document."""
-        opened = self._find()
+        opened = self._session.find()
         return opened.collection if opened else None
 
     def lock(self) -> None:
@@ -175,8 +166,8 @@ class LandmarkStore:
         StoreLockedError
             If another process is writing to the database.
         """
-        with self._lock:
-            self._claim()
+        with self._session.lock:
+            self._session.claim()
 
     def add(
         self,
@@ -219,7 +210,7 @@ class LandmarkStore:
             If Chroma could not write, for example because the disk is full.
         """
         digests = self.digests if skip_unchanged else None
-        return Ingest(self._encoder, self._write, self._limit(), digests, on_encoded).run(documents)
+        return Ingest(self._encoder, self._write, self._session.limit(), digests, on_encoded).run(documents)
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents.
@@ -240,10 +231,10 @@ class LandmarkStore:
             If another process is writing to the database.
         """
         ids = _id_list(ids)
-        with self._lock:
-            if not ids or self._find() is None:
+        with self._session.lock:
+            if not ids or self._session.find() is None:
                 return 0
-            return self._writer().delete(ids)
+            return self._session.writer().delete(ids)
 
     def get(self, ids: Iterable[str]) -> list[Document]:
         """Give documents back as they were added, text and metadata exact to the character.
@@ -262,7 +253,7 @@ class LandmarkStore:
         DamagedStoreError
             If rows of a document are missing or were changed by something else.
         """
-        wanted, opened = _id_list(ids), self._find()
+        wanted, opened = _id_list(ids), self._session.find()
         if opened is None:
             return []
         return [each for page in pages(wanted, _GET_DOCUMENTS) for each in restore(opened.reader, page)]
@@ -282,14 +273,14 @@ class LandmarkStore:
         """
         if per not in ("chunk", "document"):
             raise ConfigError(f"per must be chunk or document, got {per!r}")
-        opened = self._find()
+        opened = self._session.find()
         if opened is None:
             return 0
         return opened.reader.count() if per == "chunk" else count_documents(opened.reader)
 
     def documents(self) -> Iterator[DocumentInfo]:
         """Yield all complete documents without their texts, in the order of writing; read page by page."""
-        opened = self._find()
+        opened = self._session.find()
         for _, stored in opened.reader.scan({COMPLETE: True}) if opened else ():
             state = read_state(stored)
             yield DocumentInfo(str(stored[DOC]), codec.decode(stored), state.chunks, state.digest)
@@ -306,7 +297,7 @@ class LandmarkStore:
         dict of str to str
             Compare with ``document_digest(document)``.
         """
-        opened = self._find()
+        opened = self._session.find()
         states = opened.reader.states(_id_list(ids)) if opened else {}
         return {doc_id: state.digest for doc_id, state in states.items() if state.complete}
 
@@ -357,10 +348,31 @@ class LandmarkStore:
         QueryError
             If the query is blank or has another dimension, or a setting is impossible.
         """
-        vector = query_vector(self._embed(query) if isinstance(query, str) else query, self._info.dimension)
+        vector = query_vector(self._embed(query) if isinstance(query, str) else query, self.info.dimension)
         asked = Query(vector, k, per, where, where_document, min_score, document_score, max_chars)
-        opened = self._find()
+        opened = self._session.find()
         return search(opened.reader, opened.index, asked) if opened else []
+
+    def vectors(self, hits: Sequence[Hit]) -> Matrix:
+        """Return the vector of each hit's best chunk, to compare hits with each other.
+
+        Parameters
+        ----------
+        hits : sequence of Hit
+            From this store.
+
+        Returns
+        -------
+        ndarray of float32, shape (len(hits), D)
+            Unit length; zeros where the chunk was deleted since.
+        """
+        ids = [row_id(hit.doc_id, hit.matches[0].chunk) for hit in hits]
+        opened = self._session.find()
+        found = opened.reader.vectors(ids) if opened else {}
+        vectors = np.zeros((len(ids), self.info.dimension), dtype=np.float32)
+        for row, each in enumerate(ids):
+            vectors[row] = found.get(each, 0)
+        return vectors
 
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Read all rows, and find those that a crash or something else left behind.
@@ -374,25 +386,17 @@ class LandmarkStore:
         -------
         VerifyReport
         """
-        opened = self._find()
+        opened = self._session.find()
         if opened is None:
             return VerifyReport()
         if not repair:
             return verify(opened.reader)
-        with self._lock:
-            return verify(opened.reader, self._writer())
+        with self._session.lock:
+            return verify(opened.reader, self._session.writer())
 
     def close(self) -> None:
         """Let other processes write, and close the database if this store opened it. May be called again."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            if self._writing:
-                self._access.release()
-            self._access.close()
-            if self._owned:
-                settings.close(self._client)
+        self._session.close()
 
     def __enter__(self) -> LandmarkStore:
         """Return the store."""
@@ -404,51 +408,17 @@ class LandmarkStore:
         """Close the store."""
         self.close()
 
-    def _find(self) -> _Opened | None:
-        """Open the collection if it exists by now, and check that it belongs to the encoder."""
-        if self._closed:
-            raise StoreError("the store is closed")
-        if self._opened is None and (found := settings.find(self._client, self._info.collection)):
-            collection, info = found
-            settings.check(info, self._info.fingerprint)
-            self._info = info
-            self._opened = _open(collection, info, self._access)
-        return self._opened
-
-    def _writer(self) -> Writer:
-        """Become the writer of the database, and make the collection if need be; the lock is held."""
-        self._claim()
-        opened = self._find()
-        if opened is None:
-            with self._access.changing(None):
-                collection = settings.create(self._client, self._info)
-            opened = self._opened = _open(collection, self._info, self._access)
-        return Writer(opened.collection, self._access, opened.reader, self._limit())
-
-    def _claim(self) -> None:
-        if not self._writing:
-            self._access.acquire()
-            self._writing = True
-
     def _write(self, documents: Sequence[Prepared]) -> set[str]:
-        with self._lock:
-            if self._find() is None and not any(document.rows for document in documents):
+        with self._session.lock:
+            if self._session.find() is None and not any(document.rows for document in documents):
                 return set()
-            return self._writer().write(documents)
-
-    def _limit(self) -> int:
-        return int(self._client.get_max_batch_size())
+            return self._session.writer().write(documents)
 
     def _embed(self, text: str) -> Vector:
         if not text.strip():
             raise QueryError("the query is blank; there is nothing to search for")
         vector: Vector = self._encoder.encode_queries([text])[0]
         return vector
-
-
-def _open(collection: Collection, info: StoreInfo, access: Access) -> _Opened:
-    reader = Reader(collection, access)
-    return _Opened(collection, reader, Index(reader, info.space))
 
 
 def _id_list(ids: Iterable[str]) -> list[str]:

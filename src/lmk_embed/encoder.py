@@ -272,6 +272,28 @@ class LandmarkEncoder:
                     bar.update()
                     yield document
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return where the chunks of a document are, without running the model.
+
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        list of (int, int)
+            Those of the chunks that :meth:`encode_document` gives for the text.
+
+        Raises
+        ------
+        TypeError, TokenLimitError
+            As for :meth:`encode_document`.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a string, got {type(text).__name__}")
+        (plan,) = self._planner.documents([text], None)
+        return [(piece.start, piece.end) for piece in plan.pieces]
+
     def encode_queries(self, texts: Sequence[str]) -> Matrix:
         """Embed queries.
 

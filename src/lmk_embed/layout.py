@@ -157,7 +157,9 @@ def truncated(pieces: Sequence[Piece], tokens: Tokens, capacity: int) -> list[Pi
         last = piece.first + capacity - 1
         while last > piece.first and tokens.starts[last] < tokens.ends[last - 1]:
             last -= 1
-        end = int(tokens.ends[piece.first : last].max(initial=0))
+        kept_tokens = tokens.slice(piece.first, last)
+        solid = kept_tokens.ends > kept_tokens.starts  # white space at the cut is no part of the span
+        end = int(kept_tokens.ends[solid].max(initial=0))
         if end > piece.start:
             kept.append(Piece(piece.first, last, piece.start, end))
         break

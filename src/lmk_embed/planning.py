@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise, repeat
 
 import numpy as np
 
@@ -186,7 +186,9 @@ class Planner:
             limit = min(granularity or room, room)
             pieces = cut(readable, tokens, self.config, limit, self.tokenizer.backend)
             owners = list(range(len(pieces)))
-        tokens, pieces = joined, _moved(pieces, tokens, joined)
+        moved = _moved(pieces, tokens, joined)
+        if moved is not None:
+            tokens, pieces = joined, moved
         total = sum(map(len, pieces))
         if self.config.overflow != "window":
             pieces = truncated(pieces, tokens, frame.capacity)
@@ -224,13 +226,17 @@ class Planner:
         return self.tokenizer.tokenize(text, prompt[len(prompt.rstrip()) :])
 
 
-def _moved(pieces: list[Piece], old: Tokens, new: Tokens) -> list[Piece]:
-    """Give pieces of one tokenization the token ranges they have in another that differs at the start only."""
+def _moved(pieces: list[Piece], old: Tokens, new: Tokens) -> list[Piece] | None:
+    """Give pieces of one tokenization the token ranges they have in another that differs at the start only.
+
+    None if a token of the other one lies in two pieces.
+    """
     if old is new:
         return pieces
     shift = len(new) - len(old)
     n = min(len(old), len(new))
-    differs = np.flatnonzero((old.ids[len(old) - n :] != new.ids[len(new) - n :])[::-1])
+    a, b = old.slice(len(old) - n, len(old)), new.slice(len(new) - n, len(new))
+    differs = np.flatnonzero(((a.ids != b.ids) | (a.starts != b.starts))[::-1])
     settled = len(old) - (int(differs[0]) if len(differs) else n)
 
     def move(at: int) -> int:
@@ -240,4 +246,6 @@ def _moved(pieces: list[Piece], old: Tokens, new: Tokens) -> list[Piece]:
             return at + shift
         return int(np.searchsorted(new.starts, old.starts[at]))
 
-    return [Piece(move(p.first), move(p.last), p.start, p.end) for p in pieces]
+    moved = [Piece(move(p.first), move(p.last), p.start, p.end) for p in pieces]
+    crossed = any(new.ends[p.last - 1] > q.start or new.starts[q.first] < p.end for p, q in pairwise(moved))
+    return None if crossed or any(p.first >= p.last for p in moved) else moved

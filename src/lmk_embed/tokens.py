@@ -182,9 +182,22 @@ class ContentTokenizer:
             pieces.append(piece)
         return Tokens.join(pieces)
 
+    def _dropped(self, text: str) -> int:
+        """Count the characters at the start that the normalizer drops.
+
+        SentencePiece's normalizer forgets them in its offsets, so that all spans would be too far to the left.
+        """
+        normalizer = self._backend.normalizer
+        if normalizer is None:
+            return 0
+        plain = normalizer.normalize_str("a")
+        return next((i for i, c in enumerate(text) if normalizer.normalize_str(c + "a") != plain), len(text))
+
     def _once(self, text: str, shift: int, lead: str) -> Tokens:
-        encoding = self._backend.encode(lead + text, add_special_tokens=False)
-        offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) - len(lead)
+        joined = lead + text
+        skipped = self._dropped(joined)
+        encoding = self._backend.encode(joined[skipped:], add_special_tokens=False)
+        offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) + skipped - len(lead)
         offsets = np.clip(offsets, 0, len(text))
         solid = ~np.isin(np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32), _SPACES)
         position = np.arange(len(text), dtype=np.int32)

@@ -13,6 +13,7 @@ import chromadb.api.rust
 from chroma_fakes import FakeEncoder, sample_text
 
 from chroma_lmk import LandmarkStore, settings
+from chroma_lmk.session import Session
 from lmk_embed.results import Document
 
 NAMES = [f"doc-{number}" for number in range(24)]
@@ -49,7 +50,7 @@ def kills(path: str, count: int) -> None:
     """
     # Small numbers, so that documents take several calls and the index is saved often.
     settings._SYNC_THRESHOLD = 60
-    LandmarkStore._limit = lambda self: 25
+    Session.limit = lambda self: 25
     rng = random.Random(7)
     killed = saving = 0
     for round_ in range(count):

@@ -1,5 +1,8 @@
 """Case 22: a collection belongs to one encoder, remembers it, and says so before anything is written."""
 
+import gc
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,7 +138,7 @@ def test_a_collection_that_is_dropped_while_open_is_an_error(
     with LandmarkStore(connect(), collection, encoder) as store:
         store.add([Document("d", "text")])
         store.collection  # noqa: B018
-        client = store._client
+        client = store._session.client
         client.delete_collection(collection)
         with pytest.raises(StoreNotFoundError, match="deleted while it was open"):
             store.search("text")
@@ -143,11 +146,11 @@ def test_a_collection_that_is_dropped_while_open_is_an_error(
 
 def test_the_space_of_a_collection_cannot_be_changed(local_store: LandmarkStore, encoder: FakeEncoder) -> None:
     local_store.add([Document("d", "text")])
-    LandmarkStore(local_store._client, local_store.info.collection, encoder, space="cosine").close()
+    LandmarkStore(local_store._session.client, local_store.info.collection, encoder, space="cosine").close()
     with pytest.raises(ConfigError, match="space 'cosine', not 'l2'"):
-        LandmarkStore(local_store._client, local_store.info.collection, encoder, space="l2")
+        LandmarkStore(local_store._session.client, local_store.info.collection, encoder, space="l2")
     with pytest.raises(ConfigError, match="space must be one of"):
-        LandmarkStore(local_store._client, "other", encoder, space="hamming")
+        LandmarkStore(local_store._session.client, "other", encoder, space="hamming")
 
 
 def test_opening_for_reading_writes_nothing(tmp_path: Path, encoder: FakeEncoder) -> None:
@@ -199,3 +202,43 @@ def test_an_encoder_is_required(tmp_path: Path) -> None:
 def test_other_things_than_a_path_or_client_are_refused(wrong: object, encoder: FakeEncoder) -> None:
     with pytest.raises(TypeError, match="path or a synchronous Chroma client"):
         LandmarkStore(wrong, "lmk", encoder)
+
+
+@pytest.mark.parametrize("name", ["", "ab", "a b c", "-lmk", "lmk-", "x" * 513, "straße"])
+def test_a_name_chroma_refuses_is_refused_before_anything_is_embedded(
+    tmp_path: Path, encoder: FakeEncoder, name: str
+) -> None:
+    with pytest.raises(ConfigError, match="3 to 512"):
+        LandmarkStore(tmp_path / "db", name, encoder)
+    assert not (tmp_path / "db").exists()
+
+
+def test_a_damaged_database_is_a_clear_error(tmp_path: Path, encoder: FakeEncoder) -> None:
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "chroma.sqlite3").write_bytes(b"this is no database" * 100)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="cannot open the database"):
+            LandmarkStore(tmp_path / "db", "lmk", encoder)
+
+
+def test_a_forgotten_store_lets_others_write(tmp_path: Path, encoder: FakeEncoder) -> None:
+    store = LandmarkStore(tmp_path / "db", "lmk", encoder)
+    store.add([Document("a", "text")])
+    del store
+    gc.collect()
+    with LandmarkStore(f"{tmp_path}/./db", "lmk", encoder) as other:
+        assert other.add([Document("b", "text")]).added == 1
+
+
+def test_importing_is_light_and_a_missing_extra_is_named(tmp_path: Path) -> None:
+    script = (
+        "import sys, chroma_lmk, chroma_fakes\n"
+        "assert not {'chromadb', 'filelock', 'torch'} & set(sys.modules)\n"
+        "sys.modules['chromadb'] = None\n"
+        f"chroma_lmk.LandmarkStore({str(tmp_path / 'db')!r}, 'lmk', chroma_fakes.FakeEncoder())\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parent, timeout=60
+    )
+    assert "MissingExtraError: 'chromadb' is not installed" in result.stderr
+    assert 'pip install "lmk-embed[chroma]"' in result.stderr

@@ -233,17 +233,23 @@ def test_equal_vectors_do_not_hide_the_others(connect: object, collection: str) 
         ]
 
 
-def test_a_search_in_a_large_collection_is_as_good_as_comparing_all(local_store: LandmarkStore) -> None:
+def test_a_search_in_a_large_collection_is_as_good_as_chromas_index(local_store: LandmarkStore) -> None:
     documents = [Document(f"d{n}", sample_text(n, 400, f"topic{n}")) for n in range(30)]
     local_store.add(documents)
     assert local_store.count() > 1_000
-    found = local_store.collection.get(include=["embeddings"])
+    stored = local_store.collection.get(include=["embeddings"])
+    found = wanted = 0
     for number in range(0, 30, 3):
         query = local_store.encoder.encode_queries([f"topic{number} w1 w2"])[0]
-        scores = np.stack(found["embeddings"]) @ query
-        best = {found["ids"][index].split("#")[0]: scores[index] for index in np.argsort(scores)}
-        expected = sorted(best, key=lambda doc_id: -best[doc_id])[:8]
-        assert [hit.doc_id for hit in local_store.search(query, k=8, per="document")] == expected
-        chunks = local_store.search(query, k=10)
-        assert np.allclose([hit.score for hit in chunks], np.sort(scores)[::-1][:10], atol=1e-5)
+        scores = dict(zip(stored["ids"], np.stack(stored["embeddings"]) @ query, strict=True))
+        best = sorted(scores, key=lambda row: -scores[row])
+        hits = local_store.search(query, k=10)
+        assert all(
+            np.isclose(hit.score, scores[f"{hit.doc_id}#{hit.matches[0].chunk}"], atol=1e-5) for hit in hits
+        )
+        expected = list(dict.fromkeys(row.split("#")[0] for row in best))
         assert len(local_store.search(query, k=100, per="document")) == 30
+        wanted += 18
+        found += len({f"{hit.doc_id}#{hit.matches[0].chunk}" for hit in hits} & set(best[:10]))
+        found += len({hit.doc_id for hit in local_store.search(query, k=8, per="document")} & set(expected[:8]))
+    assert found / wanted > 0.95  # the graph is built by several threads, and not always the same

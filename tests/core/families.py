@@ -97,7 +97,7 @@ class Family:
             f"{role}_token_id": tokenizer.token_to_id(self.special[f"{role}_token"])
             if f"{role}_token" in self.special
             else None
-            for role in ("pad", "bos", "eos")
+            for role in ("pad", "bos", "eos", "cls", "sep", "mask")
         }
         shape = {
             "vocab_size": tokenizer.get_vocab_size(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +73,14 @@ class Checkpoint:
     def __init__(self, family: Family, folder: Path) -> None:
         self.family = family
         self.folder = folder
+        self._encoders: dict[tuple[tuple[str, Any], ...], LandmarkEncoder] = {}
 
-    @cache  # noqa: B019 - lives as long as the session
     def encoder(self, **choices: Any) -> LandmarkEncoder:
-        """Load with fixed boundaries and landmarks unless told otherwise."""
-        return load(self.folder, **choices)
+        """Load with fixed boundaries and landmarks unless told otherwise; each choice once."""
+        key = tuple(sorted(choices.items()))
+        if key not in self._encoders:
+            self._encoders[key] = load(self.folder, **choices)
+        return self._encoders[key]
 
     def variant(self, name: str, **tokenizer: Any) -> Path:
         """Copy the folder, with other values in ``tokenizer_config.json``."""
@@ -86,8 +91,7 @@ class Checkpoint:
             path.write_text(json.dumps(json.loads(path.read_text()) | tokenizer))
         return target
 
-    @property
-    @cache  # noqa: B019
+    @cached_property
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 
@@ -119,8 +123,7 @@ class Checkpoint:
         """Return the ids of a text as the tokenizer wraps it; a row always ends in a landmark."""
         return list(self.tokenizer(text)["input_ids"]) + [self.landmark] * (not self.family.closes)
 
-    @property
-    @cache  # noqa: B019
+    @cached_property
     def _model(self) -> Any:
         from transformers import AutoModel
 
@@ -359,6 +362,25 @@ class TestSpans:
             decoded = checkpoint.tokenizer.decode(plan_ids(planned, index))
             assert plain(decoded) == plain(planned.text[piece.start : piece.end])
 
+    def test_the_callers_own(self, checkpoint: Checkpoint) -> None:
+        words = [match.span() for match in re.finditer(r"\S+", LETTERS)]
+        doc = checkpoint.encoder(max_seq_length=48).encode_document(LETTERS, spans=words)
+        check(doc)
+        assert [(chunk.start, chunk.end) for chunk in doc.chunks] == words
+
+    @pytest.mark.filterwarnings("ignore:text 0 has")
+    def test_a_cut_text_ends_between_characters(self, checkpoint: Checkpoint) -> None:
+        text = "東京 Köln 👩‍👧‍👦 naïve " * 12
+        for room in range(40, 48):
+            encoder = checkpoint.encoder(granularity=16, overflow="truncate", max_seq_length=room)
+            doc, planned = encoder.encode_document(text), plan(encoder, text)
+            check(doc)
+            assert doc.truncated and doc.n_tokens < doc.total_tokens and doc.end < len(text)
+            (row,) = planned.rows()
+            assert len(row) <= room and row.ids[-1] == checkpoint.landmark
+            last = planned.pieces[-1].last
+            assert planned.tokens.ends[last - 1] <= planned.tokens.starts[last]
+
     def test_long_texts_have_the_tokens_of_the_whole(self, checkpoint: Checkpoint) -> None:
         """A text is tokenized in pieces; where they are joined, nothing is lost, doubled or changed."""
         text = "\n".join(f"{LETTERS} {PROSE} {number}" for number in range(600))
@@ -413,6 +435,14 @@ class TestSurroundingsDoNotMatter:
         for doc, other in zip(*(each.encode_documents([LONG, "a"]) for each in (usual, eager)), strict=True):
             np.testing.assert_allclose(vectors(doc), vectors(other), atol=1e-4)
 
+    def test_nothing_is_kept_for_generating(self, checkpoint: Checkpoint) -> None:
+        """A decoder's keys and values of all layers would be many times the size of its states."""
+        kept: set[str] = set()
+        encoder = load(checkpoint.folder, granularity=8)
+        encoder._backend.model().register_forward_hook(lambda *call: kept.update(call[-1].keys()))
+        encoder.encode_document(PROSE)
+        assert "last_hidden_state" in kept and not kept & {"cache", "past_key_values"}
+
     def test_weights_are_read_in_full_precision(self, checkpoint: Checkpoint) -> None:
         import torch
 
@@ -455,7 +485,11 @@ class TestIdentity:
             "print(encoder.fingerprint, encoder.encode_document(sys.argv[2]).vector.tobytes().hex())"
         )
         command = [sys.executable, "-c", program, str(checkpoint.folder), LONG]
-        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        # Bits are those of one kind of machine: the number of threads decides in which order sums are taken.
+        surroundings = os.environ | {"OMP_NUM_THREADS": "1"}
+        printed = subprocess.run(
+            command, check=True, capture_output=True, text=True, env=surroundings
+        ).stdout.split()
         here = load(checkpoint.folder, granularity=8, pooling="span_mean")
         assert printed == [here.fingerprint, here.encode_document(LONG).vector.tobytes().hex()]
 
