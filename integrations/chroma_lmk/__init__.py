@@ -2,6 +2,7 @@
 
 from chroma_lmk.access import refuse_second_writer
 from chroma_lmk.catalog import drop_store, list_stores, store_counts
+from chroma_lmk.embedding_function import LMKEmbeddingFunction
 from chroma_lmk.errors import (
     DamagedStoreError,
     DocumentError,
@@ -32,6 +33,7 @@ __all__ = [
     "Encoder",
     "FingerprintMismatchError",
     "Hit",
+    "LMKEmbeddingFunction",
     "LandmarkStore",
     "Match",
     "MetadataError",
