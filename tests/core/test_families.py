@@ -53,6 +53,7 @@ TEXTS = {
     "controls": "a\x00b \x00\x00 c\x01\x02 \x7f d\ufffd",
     "control first": "\x00 a b",
     "controls alone": "\x00\x01",
+    "deleted first": "\x7f\x01 a b",
     "surrogates": "bad \ud800 half. \udfff\ud83d pair\udc00",
     "zero width": "zero\u200bwidth\u200d\u2060 \ufeff joiner \u00ad soft",
     "zero width first": "\ufeff\u200b first",
@@ -271,8 +272,9 @@ class TestStates:
         assert len(doc.chunks) == len(planned.pieces) and doc.end == len(text)
         np.testing.assert_allclose(doc.states, expected, atol=1e-4)
 
-    @pytest.mark.parametrize("text", [PROSE, LETTERS])
-    @pytest.mark.parametrize("prompt", ["", "query: ", "Find the answer.\n"])
+    @pytest.mark.parametrize(
+        ("text", "prompt"), [(PROSE, ""), (LETTERS, ""), (LETTERS, "query: "), (PROSE, "Find the answer.\nQuery:")]
+    )
     def test_whole_rows_are_what_the_model_gives(self, checkpoint: Checkpoint, text: str, prompt: str) -> None:
         states = checkpoint.states(checkpoint.closed(prompt + text))
         for pooling, state in (("mean", states.mean(axis=0)), ("cls", states[0]), ("lasttoken", states[-1])):
@@ -324,23 +326,38 @@ def plan_ids(planned: Plan, chunk: int) -> list[int]:
 class TestSpans:
     """I1 and I2: spans index the caller's string, cover it, and hold no more tokens than asked for."""
 
-    @pytest.mark.parametrize("boundaries", ["fixed", "sentence", "markdown", "code"])
-    @pytest.mark.parametrize("granularity", [1, 5])
+    @pytest.mark.parametrize(
+        ("boundaries", "granularity"), [("fixed", 1), ("fixed", 5), ("sentence", 5), ("markdown", 1), ("code", 5)]
+    )
     def test_odd_texts(self, checkpoint: Checkpoint, boundaries: str, granularity: int) -> None:
         encoder = checkpoint.encoder(granularity=granularity, boundaries=boundaries, max_seq_length=48)
         for doc in encoder.encode_documents(TEXTS.values()):
             check(doc)
+            check_tokens(plan(encoder, doc.text))
             assert all(chunk.n_tokens <= max(granularity, LETTER) for chunk in doc.chunks)
 
     @given(
         st.text(st.characters() | st.sampled_from("\u0301\u200d\ud800\x00\r\n \u3000ﬁ▁Ġ東👩"), max_size=120),
         st.integers(1, 12),
         st.sampled_from(["fixed", "sentence", "markdown", "code"]),
+        st.sampled_from(["", "query: ", "é"]),
     )
     @settings(max_examples=15, deadline=None)
-    def test_any_text(self, checkpoint: Checkpoint, text: str, granularity: int, boundaries: str) -> None:
-        encoder = checkpoint.encoder(granularity=granularity, boundaries=boundaries, max_seq_length=48)
+    def test_any_text(
+        self, checkpoint: Checkpoint, text: str, granularity: int, boundaries: str, prompt: str
+    ) -> None:
+        encoder = checkpoint.encoder(
+            granularity=granularity, boundaries=boundaries, max_seq_length=48, document_prompt=prompt
+        )
         check(encoder.encode_document(text))
+        check_tokens(plan(encoder, text))
+
+    @pytest.mark.parametrize("prompt", ["", "query: ", "Query:"])
+    def test_odd_characters_shift_nothing(self, checkpoint: Checkpoint, prompt: str) -> None:
+        encoder = checkpoint.encoder(document_prompt=prompt)
+        for text in TEXTS.values():
+            tokens = plan(encoder, f"{text} handed over.").tokens
+            assert (int(tokens.starts[-1]), int(tokens.ends[-1])) == (len(text) + 12, len(text) + 13)
 
     @pytest.mark.parametrize("granularity", [2, 3, 8])
     def test_fixed_chunks_are_counted_exactly(self, checkpoint: Checkpoint, granularity: int) -> None:
@@ -352,8 +369,7 @@ class TestSpans:
         if not isinstance(checkpoint.tokenizer.backend_tokenizer.model, Unigram):
             assert len(expected) == -(-n // granularity)
 
-    @pytest.mark.parametrize("boundaries", ["fixed", "sentence", "markdown"])
-    @pytest.mark.parametrize("granularity", [1, 4, 20])
+    @pytest.mark.parametrize(("boundaries", "granularity"), [("fixed", 1), ("sentence", 4), ("markdown", 20)])
     def test_tokens_are_those_of_the_characters(
         self, checkpoint: Checkpoint, boundaries: str, granularity: int
     ) -> None:
@@ -390,6 +406,17 @@ class TestSpans:
         assert tokens.ids.tolist() == whole["input_ids"]
         last = text.rindex("599")
         assert last in tokens.starts.tolist() and int(tokens.ends[-1]) == len(text)
+
+
+def check_tokens(planned: Plan) -> None:
+    """Assert that each token with characters is in the piece that holds these, and in no other."""
+    tokens, owned = planned.tokens, np.zeros(len(planned.tokens), dtype=int)
+    for piece in planned.pieces:
+        inside = tokens.slice(piece.first, piece.last)
+        solid = inside.ends > inside.starts
+        assert (inside.starts[solid] >= piece.start).all() and (inside.ends[solid] <= piece.end).all()
+        owned[piece.first : piece.last] += 1
+    assert (owned[tokens.ends > tokens.starts] == 1).all() and (owned <= 1).all()
 
 
 def plain(text: str) -> str:
