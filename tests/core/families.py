@@ -11,7 +11,7 @@ import json
 import struct
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
@@ -137,7 +137,7 @@ def _words(tokenizer: Tokenizer) -> Counter[str]:
     return Counter(word for line in lines for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(line))
 
 
-def _learn(words: Mapping[tuple[str, ...], int], known: Set[str], mark: str = "") -> list[tuple[str, str]]:
+def _learn(words: Mapping[tuple[str, ...], int], known: set[str], mark: str = "") -> list[tuple[str, str]]:
     """Return the merges of byte-pair encoding, the most frequent first, ties in alphabetical order.
 
     Parameters

@@ -194,6 +194,15 @@ class TestSaving:
         assert one.fingerprint == other.fingerprint
         assert one.fingerprint != LandmarkEncoder.from_pretrained(model, dtype="bfloat16").fingerprint
 
+    def test_the_same_weights_used_differently_are_not(self, model: Path) -> None:
+        before = LandmarkEncoder.from_pretrained(model).fingerprint
+        config = json.loads((model / "config.json").read_text())
+        label = {"transformers_version": "4.0.0", "architectures": ["BertForMaskedLM"]}
+        write(model / "config.json", config | label)
+        assert LandmarkEncoder.from_pretrained(model).fingerprint == before
+        write(model / "config.json", config | {"hidden_act": "relu"})
+        assert LandmarkEncoder.from_pretrained(model).fingerprint != before
+
     def test_nothing_else_is_overwritten_and_nothing_half_written_stays(
         self, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

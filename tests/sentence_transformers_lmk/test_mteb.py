@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import mteb
 import pytest
+from datasets import Dataset
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.task_metadata import TaskMetadata
 
-mteb = pytest.importorskip("mteb")
-
-from datasets import Dataset  # noqa: E402
-from mteb.abstasks.retrieval import AbsTaskRetrieval  # noqa: E402
-from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
-
-from lmk_embed import LandmarkEncoder  # noqa: E402
-from sentence_transformers_lmk import to_sentence_transformer  # noqa: E402
+from lmk_embed import LandmarkEncoder
+from sentence_transformers_lmk import to_sentence_transformer
 
 FILLER = "The weather was mild and nobody wrote about it. " * 30
 CORPUS = {

@@ -38,7 +38,7 @@ class Backend(Protocol):
         ...
 
     def weights_digest(self) -> str:
-        """Return a hex digest of the loaded weights, the same for the same weights in any folder."""
+        """Return a hex digest of the loaded weights and of how they are used, the same in any folder."""
         ...
 
     def save(self, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,21 @@ OFFSET_POSITIONS = frozenset(
         "roberta-prelayernorm",
         "xlm-roberta",
         "xlm-roberta-xl",
+    }
+)
+
+#: Keys of a model configuration that change no hidden state.
+_LABELS = frozenset(
+    {
+        "_name_or_path",
+        "architectures",
+        "dtype",
+        "gradient_checkpointing",
+        "id2label",
+        "label2id",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
     }
 )
 
@@ -131,10 +147,12 @@ class TorchBackend:
         return {"position_ids": torch.arange(first, first + width).expand(n_rows, width)}
 
     def weights_digest(self) -> str:
-        """Return a digest over names, types, shapes and values of all parameters and buffers."""
+        """Return a digest over all parameters and buffers, and over what the configuration makes of them."""
         import torch
 
-        digest = hashlib.sha256()
+        # Only what differs from the architecture's defaults: a newer transformers adds keys that change nothing.
+        shape = {key: value for key, value in self._config.to_diff_dict().items() if key not in _LABELS}
+        digest = hashlib.sha256(json.dumps(shape, sort_keys=True, default=str).encode())
         for name, tensor in sorted(self.model().state_dict().items()):
             value = tensor.detach().cpu().contiguous()
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
@@ -144,7 +162,7 @@ class TorchBackend:
     def save(self, folder: Path) -> None:
         """Write ``config.json`` and safetensors weights."""
         model = self.model()
-        with _quiet():
+        with quiet():
             model.save_pretrained(folder)
 
 
@@ -187,7 +205,7 @@ def _segment_means(states: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence transformers' progress bar and its report on unused heads of a pre-training checkpoint."""
     from transformers.utils import logging
 
@@ -209,7 +227,7 @@ def _load(folder: Path, dtype: torch.dtype, attention: str | None, *, trust_remo
 
     extra = {} if attention is None else {"attn_implementation": attention}
     try:
-        with _quiet():
+        with quiet():
             model, report = AutoModel.from_pretrained(
                 folder,
                 dtype=dtype,

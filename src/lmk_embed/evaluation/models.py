@@ -96,12 +96,12 @@ class Model:
             from sentence_transformers import SentenceTransformer
         except ImportError as error:
             raise missing_extra("sentence-transformers", "eval") from error
-        from lmk_embed.backends.torch import _quiet
+        from lmk_embed.backends.torch import quiet
 
         config = self.default.config
         kwargs = {"dtype": "float32"}
         plain = not (self._folder / "modules.json").is_file() or (self._folder / "lmk_config.json").is_file()
-        with _quiet():
+        with quiet():
             if plain:
                 model = SentenceTransformer(
                     modules=_modules(

@@ -21,6 +21,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
             ["reviewed once, with effect from 25 March 2029", "the one that was added: True"],
         ),
         ("langchain_migration", ["Rent is due", "The end of a long text counts: True"]),
+        ("llama_index_query_engine", ["within 24 months, 35 per cent", "handbook, characters"]),
+        ("llama_index_ingestion", ["then 0 for the same file", "lease-contract.txt, characters"]),
+        ("llama_index_migration", ["Rent is due", "The end of a long text counts: True"]),
     ],
 )
 def test_scripts(name: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,14 +33,17 @@ def test_scripts(name: str, expected: list[str], capsys: pytest.CaptureFixture[s
         assert text in printed
 
 
-def test_the_notebook() -> None:
-    notebook = nbformat.read(EXAMPLES / "langchain_rag.ipynb", as_version=4)
-    NotebookClient(
-        notebook, timeout=180, kernel_name="python3", resources={"metadata": {"path": EXAMPLES}}
-    ).execute()
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("langchain_rag", "Nothing is repayable"), ("llama_index_query_engine", "within 24 months")],
+)
+def test_notebooks(name: str, expected: str) -> None:
+    notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
+    place = {"metadata": {"path": EXAMPLES}}
+    NotebookClient(notebook, timeout=180, kernel_name="python3", resources=place).execute()
     printed = "".join(
         output.get("text", "") + output.get("data", {}).get("text/plain", "")
         for cell in notebook.cells
         for output in cell.get("outputs", [])
     )
-    assert "Nothing is repayable" in printed
+    assert expected in printed
