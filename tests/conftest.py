@@ -10,6 +10,9 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from lmk_embed.models import default_checkpoint
 
+# Workers of pytest-xdist share the cores; tiny models gain nothing from several threads and wait for each other.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -166,17 +166,6 @@ def vectors(doc: DocumentEmbedding) -> Matrix:
 
 def unit(vector: Matrix) -> Matrix:
     return np.asarray(vector / np.linalg.norm(vector))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Multiply matrices this small on one thread; handing work to others takes longer than the work."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
