@@ -2,8 +2,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
+COMPAT := .venv-compat
 
-.PHONY: demo test lint types pytest clean
+.PHONY: demo test lint types pytest test-compat clean
 
 demo: $(READY)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
@@ -27,5 +28,16 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all]" --group dev
 	@touch $@
 
+# The oldest supported versions of each framework; not a part of `make test`.
+test-compat: $(COMPAT)/.ready
+	$(COMPAT)/bin/pytest -n 2 --dist loadfile tests/langchain tests/llama_index tests/chroma
+
+$(COMPAT)/.ready: pyproject.toml constraints-oldest.txt
+	test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
+	$(COMPAT)/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	$(COMPAT)/bin/python -m pip install --quiet --constraint constraints-oldest.txt \
+		--editable ".[chroma,langchain,llama-index,parquet,sentence-transformers]" --group compat
+	@touch $@
+
 clean:
-	rm -rf .venv .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-compat .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ from chroma_lmk.errors import (
     DamagedStoreError,
     DocumentError,
     DuplicateIdError,
+    ExportFileError,
     FingerprintMismatchError,
     MetadataError,
     NotALandmarkCollectionError,
@@ -21,6 +22,7 @@ from chroma_lmk.protocols import Encoder
 from chroma_lmk.rows import document_digest
 from chroma_lmk.settings import DEFAULT_COLLECTION, StoreInfo
 from chroma_lmk.store import LandmarkStore
+from chroma_lmk.transfer import ExportReport, export_info
 from chroma_lmk.verify import VerifyReport
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "DocumentInfo",
     "DuplicateIdError",
     "Encoder",
+    "ExportFileError",
+    "ExportReport",
     "FingerprintMismatchError",
     "Hit",
     "LMKEmbeddingFunction",
@@ -46,6 +50,7 @@ __all__ = [
     "VerifyReport",
     "document_digest",
     "drop_store",
+    "export_info",
     "list_stores",
     "refuse_second_writer",
     "store_counts",

@@ -7,11 +7,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
-from chromadb.utils.embedding_functions import register_embedding_function
-
 from chroma_lmk.errors import FingerprintMismatchError, NotALandmarkCollectionError
-from lmk_embed.errors import ConfigError
+from lmk_embed.errors import ConfigError, missing_extra
+
+try:
+    from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
+    from chromadb.utils.embedding_functions import register_embedding_function
+except ImportError as error:
+    raise missing_extra("chromadb", "chroma") from error
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from lmk_embed.errors import LandmarkError
 
@@ -27,16 +28,24 @@ class FingerprintMismatchError(StoreError):
     Attributes
     ----------
     stored, given : str
-        Fingerprint the collection remembers, and fingerprint of the encoder it was opened with.
+        Fingerprint the collection or file remembers, and fingerprint of the encoder it was opened with.
     """
 
-    def __init__(self, collection: str, stored: str, given: str) -> None:
-        super().__init__(
-            f"collection {collection!r} was made with the encoder {stored}, but this encoder is {given}: "
-            "their vectors cannot be compared. Open it with the encoder it remembers "
-            "(LandmarkStore.open), index the documents again (lmk index --rebuild), "
-            "or use another collection."
-        )
+    def __init__(self, collection: str, stored: str, given: str, *, file: Path | None = None) -> None:
+        if file is None:
+            message = (
+                f"collection {collection!r} was made with the encoder {stored}, but this encoder is {given}: "
+                "their vectors cannot be compared. Open it with the encoder it remembers "
+                "(LandmarkStore.open), index the documents again (lmk index --rebuild), "
+                "or use another collection."
+            )
+        else:
+            message = (
+                f"{file} was exported with the encoder {stored}, but this store has {given}: their vectors cannot "
+                "be compared. Import it into a store with the encoder it remembers: "
+                "LandmarkEncoder.from_dict(export_info(path).encoder)"
+            )
+        super().__init__(message)
         self.stored = stored
         self.given = given
 
@@ -47,6 +56,10 @@ class StoreLockedError(StoreError):
 
 class DamagedStoreError(StoreError):
     """Something other than a store has removed or altered rows, so that they cannot be given back exactly."""
+
+
+class ExportFileError(StoreError):
+    """A file is not what ``LandmarkStore.export`` has written, or it is damaged."""
 
 
 class DocumentError(LandmarkError, ValueError):

@@ -12,7 +12,7 @@ from chroma_lmk.rows import CHUNKS, StoredRow
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A chunk that answers the query.
+    """A chunk, or a coarser span, that answers the query.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Match:
     score : float
         Cosine with the query.
     chunk : int
-        Index among the chunks of its document.
+        Index among the chunks of its document; for a coarser span, that of its best chunk.
     """
 
     start: int

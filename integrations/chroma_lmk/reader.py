@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 # Chroma binds every id of a call to a variable of SQLite, which has 32,766.
 PAGE = 5_000
+# Its tables name a row that its index does not have yet, or it has no index yet: as a rule, a write is under way.
+_BEHIND = ("finding id", "Nothing found on disk")
 _PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 
@@ -87,6 +89,17 @@ class Reader:
             vectors |= zip(page["ids"], np.asarray(page["embeddings"], dtype=np.float32), strict=True)
         return vectors
 
+    def rows_and_vectors(self, ids: Sequence[str]) -> dict[str, tuple[StoredRow, Vector]]:
+        """Return rows with their vectors by id, without those that are missing or dead."""
+        return {
+            row_id(row.doc_id, row.chunk): (row, np.asarray(vector, dtype=np.float32))
+            for page in self._by_id(ids, ["metadatas", "documents", "embeddings"])
+            for text, metadata, vector in zip(
+                page["documents"], page["metadatas"], page["embeddings"], strict=True
+            )
+            if (row := read_row(text, metadata)) is not None
+        }
+
     def existing(self, ids: Sequence[str]) -> int:
         """Return how many rows of these ids exist."""
         return sum(len(page["ids"]) for page in self._by_id(ids, []))
@@ -111,9 +124,8 @@ class Reader:
                     f"collection {self._collection.name!r} was deleted while it was open; open it again"
                 ) from None
             except InternalError as error:
-                if "finding id" not in str(error):
+                if not any(sign in str(error) for sign in _BEHIND):
                     raise StoreError(f"Chroma cannot read {self._collection.name!r}: {error}") from error
-                # Its tables name a row that its index does not have yet: as a rule, a write is under way.
                 if time.monotonic() > deadline:
                     raise DamagedStoreError(
                         f"the index of collection {self._collection.name!r} lacks rows that its tables have; "

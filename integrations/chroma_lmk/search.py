@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
+from chroma_lmk.coarse import read_coarse
 from chroma_lmk.errors import QueryError
 from chroma_lmk.hits import Hit
 from chroma_lmk.nearest import Candidate, Filter, Index
 from chroma_lmk.passages import passage_hits
 from chroma_lmk.reader import Reader, pages
-from chroma_lmk.rows import NORM, StoredRow, row_ids
+from chroma_lmk.rows import StoredRow
+from chroma_lmk.whole import WholeDocument, read_whole
 from lmk_embed.results import Vector, unit
 
 Per = Literal["chunk", "passage", "document"]
@@ -24,6 +26,9 @@ DocumentScore = Literal["max", "mean", "document_vector"]
 _FIRST = 4
 # With very many equal scores, more rows than this are not fetched just to order them.
 _MAX_TIES = 1_000
+# Documents that are read whole to be ranked anew: so many for each hit, but not fewer than that.
+_WHOLE = 4
+_MIN_WHOLE = 20
 
 
 class _Scored(Protocol):
@@ -46,11 +51,13 @@ class Query:
     min_score: float | None = None
     document_score: DocumentScore = "max"
     max_chars: int = 1_000
+    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible settings before anything is read."""
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise QueryError(f"k must be a whole number of at least 1, got {self.k!r}")
+        for name, number in (("k", self.k), ("max_tokens", 1 if self.max_tokens is None else self.max_tokens)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise QueryError(f"{name} must be a whole number of at least 1, got {number!r}")
         for name, value, allowed in (
             ("per", self.per, get_args(Per)),
             ("document_score", self.document_score, get_args(DocumentScore)),
@@ -106,6 +113,8 @@ def search(reader: Reader, index: Index, query: Query) -> list[Hit]:
     list of Hit
         At most ``query.k``, best first; equal scores in the order of document id and chunk.
     """
+    if query.max_tokens is not None:
+        return _coarse_hits(reader, index, query, query.max_tokens)
     k, first = query.k, _FIRST * query.k + 1
     if query.per == "chunk":
         return _settled(index, query, k, k + 1, lambda found: _chunk_hits(index, found, k), content=True)
@@ -175,35 +184,63 @@ def _by_document(found: Sequence[Candidate]) -> dict[str, list[Candidate]]:
     return grouped
 
 
-def _rescored(reader: Reader, index: Index, query: Query) -> list[Hit]:
-    """Rank the documents that own the best chunks by all of their chunks."""
+def _owners(index: Index, query: Query, n: int) -> dict[str, list[Candidate]]:
+    """Find the ``n`` documents that own the best chunks, or all that match if there are not so many."""
     groups: dict[str, list[Candidate]] = {}
 
     def leaders(found: list[Candidate]) -> list[Candidate]:
         groups.update(_by_document(found))
         return [group[0] for group in groups.values()]
 
-    candidates = Query(query.vector, query.k, "document", query.where, query.where_document)
-    _settled(index, candidates, 4 * query.k, _FIRST * 4 * query.k, leaders)
-    floor = -1.0 if query.min_score is None else query.min_score
-    scores = {doc_id: score for doc_id, score in _whole_scores(reader, groups, query).items() if score >= floor}
-    best = sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))[: query.k]
+    _settled(index, replace(query, min_score=None), n, _FIRST * n, leaders)
+    best = sorted(groups, key=lambda doc_id: (-groups[doc_id][0].score, doc_id))
+    return {doc_id: groups[doc_id] for doc_id in best[:n]}
+
+
+def _rescored(reader: Reader, index: Index, query: Query) -> list[Hit]:
+    """Rank the documents that own the best chunks by all of their chunks."""
+    groups = _owners(index, query, _WHOLE * query.k)
+    whole, _ = read_whole(reader, list(groups))
+    best = _ranked({doc_id: _whole_score(each, query) for doc_id, each in whole.items()}, query)
     rows = {row.doc_id: row for row in _best_rows(index, [groups[doc_id] for doc_id in best])}
-    return [Hit.of(rows[doc_id], scores[doc_id]) for doc_id in best if doc_id in rows]
+    return [Hit.of(rows[doc_id], score) for doc_id, score in best.items() if doc_id in rows]
 
 
-def _whole_scores(reader: Reader, doc_ids: Sequence[str] | dict[str, Any], query: Query) -> dict[str, float]:
-    scores = {}
-    for doc_id, state in reader.states(doc_ids).items():
-        ids = row_ids(doc_id, range(state.chunks))
-        vectors, rows = reader.vectors(ids), reader.rows(ids)
-        if not state.complete or not all(row in vectors and row in rows for row in ids):
-            continue  # being written, or gone a moment ago
-        matrix = np.stack([vectors[row] for row in ids])
-        if query.document_score == "mean":
-            score = float((matrix @ query.vector).mean())
-        else:
-            norms = np.asarray([rows[row].metadata[NORM] for row in ids], dtype=np.float32)
-            score = float(unit((matrix * norms[:, None]).mean(axis=0)) @ query.vector)
-        scores[doc_id] = min(1.0, max(-1.0, score))
-    return scores
+def _whole_score(whole: WholeDocument, query: Query) -> float:
+    if query.document_score == "mean":
+        score = float((whole.vectors @ query.vector).mean())
+    else:
+        score = float(unit(whole.states.mean(axis=0)) @ query.vector)
+    return min(1.0, max(-1.0, score))
+
+
+def _ranked(scores: Mapping[str, float], query: Query) -> dict[str, float]:
+    """Return the k documents with the best scores, best first."""
+    floor = -1.0 if query.min_score is None else query.min_score
+    best = sorted((-score, doc_id) for doc_id, score in scores.items() if score >= floor)
+    return {doc_id: -score for score, doc_id in best[: query.k]}
+
+
+def _coarse_hits(reader: Reader, index: Index, query: Query, max_tokens: int) -> list[Hit]:
+    """Rank the coarser spans of the documents that own the best chunks.
+
+    A joined vector may be nearer to the query than each of those it was joined from, and nothing bounds by how
+    much. So the spans of the documents that are read are ranked exactly, but which documents those are is decided
+    by their chunks (measured over 300 documents of 20 chunks, four chunks a span, k = 10: at least 0.996 of the
+    best ten spans were found, also for queries unlike any chunk; 0.95 with half as many documents).
+    """
+    owners = _owners(index, query, max(_WHOLE * query.k, _MIN_WHOLE))
+    spans = read_coarse(reader, list(owners), query.vector, max_tokens, query.where_document)
+    if query.per == "document" and query.document_score != "max":
+        mean = query.document_score == "mean"
+        best = _ranked({each.doc_id: each.mean if mean else each.vector_score for each in spans.documents}, query)
+        leading = {doc_id: spans.rows[found[0].id] for doc_id, found in _by_document(spans.found).items()}
+        hits = (Hit.of(leading[doc_id], score) for doc_id, score in best.items() if doc_id in leading)
+        return spans.with_chunks(hits)
+    floor = -1.0 if query.min_score is None else query.min_score
+    found = [each for each in spans.found if each.score >= floor]
+    if query.per == "passage":
+        return spans.with_chunks(passage_hits(found, query.k, query.max_chars, spans.content, spans.fetch))
+    if query.per == "document":
+        found = [group[0] for group in _by_document(found).values()]
+    return spans.with_chunks(map(Hit.of, spans.content(found[: query.k])))

@@ -12,10 +12,12 @@ import numpy as np
 
 from chroma_lmk import metadata as codec
 from chroma_lmk import settings
+from chroma_lmk.async_methods import AsyncMethods
 from chroma_lmk.catalog import count_documents, not_found
 from chroma_lmk.errors import QueryError
 from chroma_lmk.hits import DocumentInfo, Hit
 from chroma_lmk.ingest import AddReport, Ingest
+from chroma_lmk.maintenance import Maintenance, id_list
 from chroma_lmk.nearest import Filter
 from chroma_lmk.protocols import Encoder
 from chroma_lmk.reader import pages
@@ -24,8 +26,6 @@ from chroma_lmk.rows import COMPLETE, DOC, read_state, row_id
 from chroma_lmk.search import DocumentScore, Per, Query, query_vector, search
 from chroma_lmk.session import Session
 from chroma_lmk.settings import DEFAULT_COLLECTION, Space, StoreInfo
-from chroma_lmk.verify import VerifyReport, verify
-from chroma_lmk.writer import Prepared
 from lmk_embed.errors import ConfigError
 from lmk_embed.results import Document, DocumentEmbedding, Matrix, Vector
 
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 _GET_DOCUMENTS = 64  # documents that get reads at a time
 
 
-class LandmarkStore:
+class LandmarkStore(Maintenance, AsyncMethods):
     """Documents in a Chroma collection: each chunk a row with its own vector, found one by one or together.
 
     A collection belongs to one encoder. Opening it with another one is refused. On a local path one process
     writes at a time; it holds a lock from its first write until the store is closed. Others can read meanwhile
     and see what is written, but pay for loading the index again after each change: where that matters, run a
-    server (``chroma run``) and give its ``chromadb.HttpClient``. All methods may be called from several threads.
+    server (``chroma run``) and give its ``chromadb.HttpClient``. All methods may be called from several threads;
+    those whose names begin with ``a`` are for asyncio.
 
     Parameters
     ----------
@@ -230,7 +231,7 @@ class LandmarkStore:
         StoreLockedError
             If another process is writing to the database.
         """
-        ids = _id_list(ids)
+        ids = id_list(ids)
         with self._session.lock:
             if not ids or self._session.find() is None:
                 return 0
@@ -253,7 +254,7 @@ class LandmarkStore:
         DamagedStoreError
             If rows of a document are missing or were changed by something else.
         """
-        wanted, opened = _id_list(ids), self._session.find()
+        wanted, opened = id_list(ids), self._session.find()
         if opened is None:
             return []
         return [each for page in pages(wanted, _GET_DOCUMENTS) for each in restore(opened.reader, page)]
@@ -285,22 +286,6 @@ class LandmarkStore:
             state = read_state(stored)
             yield DocumentInfo(str(stored[DOC]), codec.decode(stored), state.chunks, state.digest)
 
-    def digests(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return the digests of those documents that are stored completely, for a quick look at what has changed.
-
-        Parameters
-        ----------
-        ids : iterable of str
-
-        Returns
-        -------
-        dict of str to str
-            Compare with ``document_digest(document)``.
-        """
-        opened = self._session.find()
-        states = opened.reader.states(_id_list(ids)) if opened else {}
-        return {doc_id: state.digest for doc_id, state in states.items() if state.complete}
-
     def search(
         self,
         query: str | ArrayLike,
@@ -312,6 +297,7 @@ class LandmarkStore:
         min_score: float | None = None,
         document_score: DocumentScore = "max",
         max_chars: int = 1_000,
+        max_tokens: int | None = None,
     ) -> list[Hit]:
         """Find what answers a query.
 
@@ -333,10 +319,15 @@ class LandmarkStore:
             Leave out hits below this cosine.
         document_score : {"max", "mean", "document_vector"}
             For documents: the cosine of the best chunk; the mean over all chunks; or the cosine with the vector of
-            the document, as the encoder gives it. The last two rank the documents that own the best chunks, at
-            least ``4 * k`` of them, and read all their vectors.
+            the document, as the encoder gives it. The last two rank the ``4 * k`` documents that own the best
+            chunks, and read all their vectors.
         max_chars : int
             For passages: most characters. Only a single chunk may be longer; passages consist of whole chunks.
+        max_tokens : int, optional
+            Search coarser spans in place of chunks: neighbouring chunks joined up to so many tokens, with the
+            vectors that ``DocumentEmbedding.merge(max_tokens)`` gives. It ranks all spans of the documents that
+            own the best chunks, ``4 * k`` but not fewer than 20, and reads all their rows, which takes its time:
+            about 0.15 ms for each.
 
         Returns
         -------
@@ -349,7 +340,7 @@ class LandmarkStore:
             If the query is blank or has another dimension, or a setting is impossible.
         """
         vector = query_vector(self._embed(query) if isinstance(query, str) else query, self.info.dimension)
-        asked = Query(vector, k, per, where, where_document, min_score, document_score, max_chars)
+        asked = Query(vector, k, per, where, where_document, min_score, document_score, max_chars, max_tokens)
         opened = self._session.find()
         return search(opened.reader, opened.index, asked) if opened else []
 
@@ -374,26 +365,6 @@ class LandmarkStore:
             vectors[row] = found.get(each, 0)
         return vectors
 
-    def verify(self, *, repair: bool = False) -> VerifyReport:
-        """Read all rows, and find those that a crash or something else left behind.
-
-        Parameters
-        ----------
-        repair : bool
-            Whether to delete them. Documents that are not whole are deleted, too; add them again.
-
-        Returns
-        -------
-        VerifyReport
-        """
-        opened = self._session.find()
-        if opened is None:
-            return VerifyReport()
-        if not repair:
-            return verify(opened.reader)
-        with self._session.lock:
-            return verify(opened.reader, self._session.writer())
-
     def close(self) -> None:
         """Let other processes write, and close the database if this store opened it. May be called again."""
         self._session.close()
@@ -408,20 +379,8 @@ class LandmarkStore:
         """Close the store."""
         self.close()
 
-    def _write(self, documents: Sequence[Prepared]) -> set[str]:
-        with self._session.lock:
-            if self._session.find() is None and not any(document.rows for document in documents):
-                return set()
-            return self._session.writer().write(documents)
-
     def _embed(self, text: str) -> Vector:
         if not text.strip():
             raise QueryError("the query is blank; there is nothing to search for")
         vector: Vector = self._encoder.encode_queries([text])[0]
         return vector
-
-
-def _id_list(ids: Iterable[str]) -> list[str]:
-    if isinstance(ids, str):
-        raise TypeError(f"expected an iterable of document ids, got the string {ids!r}; pass [{ids!r}]")
-    return list(ids)

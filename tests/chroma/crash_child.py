@@ -12,7 +12,7 @@ import chromadb
 import chromadb.api.rust
 from chroma_fakes import FakeEncoder, sample_text
 
-from chroma_lmk import LandmarkStore, settings
+from chroma_lmk import LandmarkStore, settings, transfer
 from chroma_lmk.session import Session
 from lmk_embed.results import Document
 
@@ -44,7 +44,7 @@ def work(path: str, round_: int) -> None:
 
 
 def kills(path: str, count: int) -> None:
-    """Start processes and kill each after a random time; at last, put right what is there.
+    """Start processes and kill each after a random time, until so many were killed; then put right what is there.
 
     Prints how many were killed before they had finished, and how many of those while Chroma saved its index.
     """
@@ -53,7 +53,9 @@ def kills(path: str, count: int) -> None:
     Session.limit = lambda self: 25
     rng = random.Random(7)
     killed = saving = 0
-    for round_ in range(count):
+    for round_ in range(2 * count):
+        if killed == count:
+            break
         child = os.fork()  # the modules are loaded, but no database is open yet
         if child == 0:
             work(path, round_)
@@ -82,6 +84,28 @@ def full_disk(path: str) -> None:
             sys.stdout.write(f"{type(error).__name__}: {error}\n")
 
 
+def imports(path: str, file: str, count: int) -> None:
+    """Import a file in small pieces, in processes that are killed after a random time; at last, all of it."""
+    transfer.WRITE_ROWS = 30
+    settings._SYNC_THRESHOLD = 60
+    Session.limit = lambda self: 25
+    rng = random.Random(3)
+    killed = 0
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            with LandmarkStore(path, "lmk", FakeEncoder()) as store:
+                store.import_(file)
+            os._exit(0)
+        time.sleep(rng.uniform(0.02, 0.3))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        killed += os.WIFSIGNALED(status)
+    with LandmarkStore(path, "lmk", FakeEncoder()) as store:
+        store.import_(file)
+    sys.stdout.write(f"{killed}\n")
+
+
 def plain_count(path: str) -> None:
     """Open the collection without this package; damaged files make Chroma fail, or even crash."""
     sys.stdout.write(f"{chromadb.PersistentClient(path).get_collection('lmk', embedding_function=None).count()}\n")
@@ -90,6 +114,8 @@ def plain_count(path: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "kills":
         kills(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1] == "imports":
+        imports(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     elif sys.argv[1] == "full-disk":
         full_disk(sys.argv[2])
     else:
