@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ _CHECK_CHARACTERS = 2_000_000
 # Embedded documents are written once they have so many rows: about as fast as larger writes, and a crash loses
 # little work.
 WRITE_ROWS = 2_000
+# And at the latest after so long, since a slow encoder takes minutes for as many rows.
+_WRITE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class Ingest:
         self._stopped_by: Exception | None = None
         self._batch: list[Prepared] = []
         self._batch_rows = 0
+        self._written_at = time.monotonic()
         self._blank: list[str] = []
         self._truncated: list[str] = []
         self._added = self._replaced = self._unchanged = self._chunks = self._tokens = 0
@@ -202,11 +206,14 @@ class Ingest:
         self._batch_rows += len(rows)
         if self._on_encoded is not None:
             self._on_encoded(embedding)
+        if time.monotonic() - self._written_at > _WRITE_SECONDS:
+            self._flush()
 
     def _flush(self) -> None:
         if not self._batch:
             return
         batch, self._batch, self._batch_rows = self._batch, [], 0
+        self._written_at = time.monotonic()
         before = self._write(batch)
         stored = [document for document in batch if document.rows]
         replaced = sum(document.doc_id in before for document in stored)

@@ -58,6 +58,8 @@ class Query:
         for name, number in (("k", self.k), ("max_tokens", 1 if self.max_tokens is None else self.max_tokens)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise QueryError(f"{name} must be a whole number of at least 1, got {number!r}")
+            if number >= 2**31:
+                raise QueryError(f"{name} must be below {2**31:,}, got {number:,}")
         for name, value, allowed in (
             ("per", self.per, get_args(Per)),
             ("document_score", self.document_score, get_args(DocumentScore)),

@@ -26,7 +26,7 @@ from chroma_lmk.rows import COMPLETE, DOC, read_state, row_id
 from chroma_lmk.search import DocumentScore, Per, Query, query_vector, search
 from chroma_lmk.session import Session
 from chroma_lmk.settings import DEFAULT_COLLECTION, Space, StoreInfo
-from lmk_embed.errors import ConfigError
+from lmk_embed.errors import ConfigError, LandmarkError
 from lmk_embed.results import Document, DocumentEmbedding, Matrix, Vector
 
 if TYPE_CHECKING:
@@ -342,7 +342,15 @@ class LandmarkStore(Maintenance, AsyncMethods):
         vector = query_vector(self._embed(query) if isinstance(query, str) else query, self.info.dimension)
         asked = Query(vector, k, per, where, where_document, min_score, document_score, max_chars, max_tokens)
         opened = self._session.find()
-        return search(opened.reader, opened.index, asked) if opened else []
+        if not opened:
+            return []
+        try:
+            return search(opened.reader, opened.index, asked)
+        except LandmarkError:
+            raise
+        except (TypeError, ValueError) as error:
+            # Chroma checks filters itself; what else comes from a caller was checked above.
+            raise QueryError(f"where or where_document is no filter that Chroma takes: {error}") from error
 
     def vectors(self, hits: Sequence[Hit]) -> Matrix:
         """Return the vector of each hit's best chunk, to compare hits with each other.

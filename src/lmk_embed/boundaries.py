@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -142,7 +143,11 @@ def check_spans(text: str, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[i
     lmk_embed.errors.SpanError: span 1, characters 2 to 7: begins before the end (3) of the span before it
     """
     previous = 0
-    for index, (start, end) in enumerate(spans):
+    for index, span in enumerate(spans):
+        try:
+            start, end = map(operator.index, span)
+        except (TypeError, ValueError) as error:
+            raise SpanError(f"span {index} must be a pair of whole numbers, got {span!r}") from error
         problem = None
         if not 0 <= start < end <= len(text):
             problem = f"is empty or outside the text of {len(text)} characters"

@@ -79,6 +79,8 @@ def locate(model: str | Path | None, *, revision: str | None, trust_remote_code:
 
 
 def _local(model: str | Path, revision: str | None, *, trust_remote_code: bool) -> Path:
+    if not str(model).strip():
+        raise CheckpointError("the model name is empty; give a folder or hub id, or nothing for the bundled one")
     path = Path(model).expanduser()
     if path.is_dir():
         return path.resolve()

@@ -171,6 +171,18 @@ class LandmarkEncoder:
             )
         return {**self._source, "config": self.config.to_dict()}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the recipe, not the weights; they are read again at the first use."""
+        recipe = {**self.to_dict(), "batch_tokens": self._batch_tokens}
+        return type(self).from_dict, (recipe,)
+
+    def __repr__(self) -> str:
+        """Name the model and the settings that differ from the defaults."""
+        defaults = LandmarkConfig().to_dict()
+        changed = {name: value for name, value in self.config.to_dict().items() if value != defaults[name]}
+        settings = ", ".join(f"{name}={value!r}" for name, value in changed.items())
+        return f"{type(self).__name__}({self._source.get('model') or 'bundled default'!s}, {settings})"
+
     @property
     def config(self) -> LandmarkConfig:
         """All settings, with the model's own limits filled in."""

@@ -37,12 +37,16 @@ def lmk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Run the command in an empty folder and return what it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # the command sets its own
+    on_stop = signal.getsignal(signal.SIGTERM)
 
     def call(*args: object, code: int = 0) -> Result:
         monkeypatch.setattr(sys, "argv", ["lmk", *map(str, args)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
+        try:
+            with pytest.raises(SystemExit) as stop:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, on_stop)
         printed = Result(*capsys.readouterr())
         assert (stop.value.code or 0) == code, f"{stop.value.code}\n{printed.stdout}\n{printed.stderr}"
         return printed
@@ -120,6 +124,37 @@ def test_prune_leaves_other_folders_alone(lmk: Lmk, folder: Path, tiny_model: Pa
     assert "2 unchanged, 0 removed" in report.stdout
 
 
+def test_prune_keeps_what_is_still_there(lmk: Lmk, folder: Path, tiny_model: Path) -> None:
+    lmk("index", folder, "--db", "db", "--model", tiny_model)
+    (folder / "lease.txt").write_bytes(b"now\x00binary")
+    report = lmk("index", folder, "--db", "db", "--exclude", "*.md", "--prune")
+    assert "2 unchanged, 0 removed" in report.stdout and "1 binary" in report.stderr
+
+
+def test_prune_takes_a_folder_that_is_gone(lmk: Lmk, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
+    lmk("index", folder, "--db", "db", "--model", tiny_model)
+    (folder / "sub").rename(tmp_path / "moved")
+    assert "no such" in lmk("index", folder / "sub", "--db", "db", code=1).stderr.lower()
+    assert "0 unchanged, 2 removed" in lmk("index", folder / "sub", "--db", "db", "--prune").stdout
+    assert "no document of one" in lmk("index", "nowhere", "--db", "db", "--prune", code=1).stderr
+
+
+def test_control_characters_do_not_reach_the_terminal(lmk: Lmk, tmp_path: Path, tiny_model: Path) -> None:
+    (tmp_path / "odd\nname.txt").write_text("red \x1b[31m title \x1b]0;owned\x07 bell \x9b end\n")
+    lmk("index", ".", "--db", "db", "--model", tiny_model)
+    shown = lmk("search", "red", "--db", "db").stdout
+    assert not any((character < " " and character != "\n") or "\x7f" <= character < "\xa0" for character in shown)
+    assert "odd\u240aname.txt:1" in shown
+
+
+def test_other_encodings_are_named(lmk: Lmk, tmp_path: Path, tiny_model: Path) -> None:
+    (tmp_path / "u16.txt").write_text("Grüße aus Köln.\n", encoding="utf-16")
+    lmk("index", "u16.txt", "--db", "db", "--model", tiny_model)
+    (hit,) = hits(lmk("search", "Köln", "--db", "db", "--json"))
+    text = Path(hit["path"]).read_text(encoding=hit["encoding"])
+    assert text[hit["start"] : hit["end"]] == hit["text"] == "Grüße aus Köln."
+
+
 def test_a_file_that_changed_after_indexing_is_said_to_be_stale(lmk: Lmk, folder: Path, tiny_model: Path) -> None:
     lmk("index", folder, "--db", "db", "--model", tiny_model)
     (folder / "lease.txt").write_text("Something else entirely.\n")
@@ -149,6 +184,10 @@ def test_where_filters(lmk: Lmk, folder: Path, tiny_model: Path) -> None:
     either = '{"suffix": {"$in": [".py", ".txt"]}}'
     by_json = hits(lmk("search", "x", "--db", "db", "--json", "-k", 9, "--where", either))
     assert {Path(hit["path"]).name for hit in by_json} == {"tool.py", "lease.txt"}
+    by_path = hits(lmk("search", "x", "--db", "db", "--json", "-k", 9, "--where", "path=docs/lease.txt"))
+    assert {Path(hit["path"]).name for hit in by_path} == {"lease.txt"}
+    for bad in ('{"kind": {"$foo": 1}}', '{"$and": []}', '{"kind": null}'):
+        assert "no filter that Chroma takes" in lmk("search", "x", "--db", "db", "--where", bad, code=1).stderr
     assert "neither key=value nor" in lmk("search", "x", "--db", "db", "--where", "markdown", code=1).stderr
 
 
@@ -256,7 +295,7 @@ def large_folder(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted_runs_finish_when_run_again(
     lmk: Lmk, large_folder: Path, tmp_path: Path, tiny_model: Path, kill: signal.Signals
 ) -> None:
@@ -267,7 +306,7 @@ def test_interrupted_runs_finish_when_run_again(
         time.sleep(0.02)
     os.kill(running.pid, kill)
     _, err = running.communicate(timeout=60)
-    if kill is signal.SIGINT:
+    if kill is not signal.SIGKILL:
         assert running.returncode == 130 and "run the same command again" in err and "Traceback" not in err
     lmk("index", large_folder, "--db", "db", "--model", tiny_model)
     assert "30 unchanged" in lmk("index", large_folder, "--db", "db").stdout

@@ -431,6 +431,8 @@ class TestCallersSpans:
             ([(0, 99)], "outside the text of 7"),
             ([(-1, 3)], "outside"),
             ([(3, 4)], "white space"),
+            ([(0.0, 3.0)], "pair of whole numbers"),
+            ([(1,)], "pair of whole numbers"),
         ],
     )
     def test_bad_spans(self, spans: list[tuple[int, int]], match: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import shutil
 import warnings
 from pathlib import Path
@@ -117,6 +119,8 @@ class TestRefused:
             LandmarkEncoder.from_pretrained(tmp_path / "empty")
         with pytest.raises(CheckpointError, match="no model folder at"):
             LandmarkEncoder.from_pretrained(tmp_path / "nowhere")
+        with pytest.raises(CheckpointError, match="name is empty"):
+            LandmarkEncoder.from_pretrained(" ")
         with pytest.raises(CheckpointError, match="is a file"):
             LandmarkEncoder.from_pretrained(model / "config.json")
 
@@ -215,6 +219,14 @@ class TestSaving:
         with pytest.raises(ZeroDivisionError):
             encoder.save_pretrained(tmp_path / "new")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "papers"]
+
+    def test_pickles_and_copies_are_small_and_the_same(self, model: Path) -> None:
+        encoder = LandmarkEncoder.from_pretrained(model, granularity=16, batch_tokens=99)
+        stored = pickle.dumps(encoder)
+        assert len(stored) < 10_000
+        for again in (pickle.loads(stored), copy.deepcopy(encoder)):
+            assert again.fingerprint == encoder.fingerprint
+        assert "granularity=16" in repr(encoder)
 
     def test_a_recipe_builds_the_same_encoder(self, model: Path) -> None:
         encoder = LandmarkEncoder.from_pretrained(model, granularity=16)

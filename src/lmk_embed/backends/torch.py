@@ -113,9 +113,12 @@ class TorchBackend:
 
     def _loaded(self) -> Any:
         if self._model is None:
-            self._model = _load(
-                self.folder, _dtype(self._dtype_name), self._attention, trust_remote_code=self._trust
-            ).to(self.device)
+            device = self.device
+            model = _load(self.folder, _dtype(self._dtype_name), self._attention, trust_remote_code=self._trust)
+            try:
+                self._model = model.to(device)
+            except (AssertionError, NotImplementedError, RuntimeError) as error:
+                raise ConfigError(f"device {str(device)!r} cannot be used here: {error}") from error
         return self._model
 
     def encode(self, rows: Sequence[Row]) -> Matrix:

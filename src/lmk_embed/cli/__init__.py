@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from lmk_embed.cli.evaluating import evaluate
 from lmk_embed.cli.options import Boundaries, Per, parse_where, settings_of
-from lmk_embed.errors import LandmarkError
+from lmk_embed.errors import LandmarkError, missing_extra
 
 if TYPE_CHECKING:
     from chroma_lmk import LandmarkStore
@@ -94,7 +95,7 @@ def index(
     from lmk_embed.cli.render import show_report
 
     selection = Selection(tuple(paths), tuple(include or ()), tuple(exclude or ()), encoding)
-    found = find_files(selection)
+    found = find_files(selection, missing_ok=prune)
     known_before = (db / "chroma.sqlite3").exists() and not rebuild
     if not found.paths and not (prune and known_before):
         found.refuse()
@@ -241,8 +242,18 @@ def run() -> None:
     """Run a command; errors that a person can act on become one line and an exit code."""
     warnings.showwarning = lambda message, *_args, **_kwargs: typer.echo(f"warning: {message}", err=True)
     try:
+        # A service that is stopped ends like one that is interrupted: what is embedded is written first.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         app()
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in ("lmk_embed", "chroma_lmk"):
+            raise
+        typer.echo(f"error: {missing_extra(error.name or 'a package', 'cli')}", err=True)
+        sys.exit(FAILED)
     except LandmarkError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(FAILED)
+    except OSError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
     except KeyboardInterrupt:

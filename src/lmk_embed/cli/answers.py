@@ -30,6 +30,8 @@ class Answer:
         From 1; None if the file has changed since it was indexed, or is gone.
     page : int or None
         Of a PDF, from 1.
+    encoding : str or None
+        That the file was decoded with; None if there is no unchanged text file.
     text : str
         The characters ``start:end``; for HTML with the tags among them.
     shown : str
@@ -49,6 +51,7 @@ class Answer:
     line_start: int | None
     line_end: int | None
     page: int | None
+    encoding: str | None
     text: str
     shown: str
     best: tuple[int, int]
@@ -61,6 +64,8 @@ class Answer:
         fields = {name: getattr(self, name) for name in names}
         if self.page is not None:
             fields["page"] = self.page
+        if self.encoding not in (None, "utf-8"):
+            fields["encoding"] = self.encoding
         return {**fields, "stale": True} if self.stale else fields
 
 
@@ -100,11 +105,12 @@ def _answer(hit: Hit, source: SourceText | None) -> Answer:
     span = (hit.start, hit.end)
     lines: tuple[int | None, int | None] = (None, None)
     text = hit.text
-    page = None
+    page = encoding = None
     if source is not None:
         span = source.to_file_span(hit.start, hit.end)
         lines = source.lines(*span)
         page = source.page(hit.start)
+        encoding = source.encoding
         text = source.file_text[span[0] : span[1]]
     return Answer(
         path=str(hit.metadata.get("path", hit.doc_id)),
@@ -114,6 +120,7 @@ def _answer(hit: Hit, source: SourceText | None) -> Answer:
         line_start=lines[0],
         line_end=lines[1],
         page=page,
+        encoding=encoding,
         text=text,
         shown=hit.text,
         best=(best.start - hit.start, best.end - hit.start),

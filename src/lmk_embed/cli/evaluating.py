@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from lmk_embed.errors import ConfigError
+
 
 class Gain(StrEnum):
     """Gain of graded judgements in nDCG."""
@@ -93,6 +95,9 @@ def evaluate(
             stacklevel=2,
         )
     vectors = cache or out / "vectors"
+    for folder in (out, vectors):
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder} is a file; --out and --cache name folders")
     try:
         report = run(
             datasets,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from lmk_embed.errors import LandmarkError, MissingExtraError
-from lmk_embed.files import RawFile, SkippedFile, SourceText, load, walk
+from lmk_embed.files import NoSuchPathError, RawFile, SkippedFile, SourceText, load, walk
 from lmk_embed.results import Document, DocumentEmbedding
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Found:
     selection: Selection
     paths: list[Path] = field(default_factory=list)
     skipped: list[SkippedFile] = field(default_factory=list)
+    missing: list[Path] = field(default_factory=list)
 
     def refuse(self) -> None:
         """Raise the error for a selection without a single file.
@@ -90,8 +91,14 @@ class IndexReport:
     interrupted: bool = False
 
 
-def find_files(selection: Selection) -> Found:
+def find_files(selection: Selection, *, missing_ok: bool = False) -> Found:
     """Walk the paths; nothing is read yet.
+
+    Parameters
+    ----------
+    selection : Selection
+    missing_ok : bool
+        Whether a path may be gone; :func:`index_files` then wants to know documents under it.
 
     Raises
     ------
@@ -99,9 +106,10 @@ def find_files(selection: Selection) -> Found:
         Naming every path that does not exist.
     """
     found = Found(selection)
+    found.missing = [root for root in selection.roots if missing_ok and not os.path.lexists(root)]
     found.paths = list(
         walk(
-            selection.roots,
+            [root for root in selection.roots if root not in found.missing],
             include=selection.include,
             exclude=selection.exclude,
             on_skip=found.skipped.append,
@@ -123,7 +131,7 @@ def index_files(store: LandmarkStore, found: Found, *, prune: bool) -> IndexRepo
     store : LandmarkStore
     found : Found
     prune : bool
-        Whether to remove documents under the given paths whose files were not read this time.
+        Whether to remove documents under the given paths whose files are no more.
 
     Returns
     -------
@@ -131,6 +139,9 @@ def index_files(store: LandmarkStore, found: Found, *, prune: bool) -> IndexRepo
     """
     started = time.monotonic()
     known = {document.id: document.metadata for document in store.documents()}
+    for root in found.missing:
+        if not any(Path(doc_id).is_relative_to(document_id(root)) for doc_id in known):
+            raise NoSuchPathError(f"no such file or folder, and no document of one in the index: {root}")
     with tqdm(total=len(found.paths), unit="file", desc="indexing", leave=False, disable=None) as bar:
         run = _Run(found, known, bar)
         report = IndexReport(skipped=run.skipped)
@@ -201,9 +212,10 @@ class _Run:
         self._bar.update()
 
     def is_gone(self, doc_id: str) -> bool:
-        """Whether a known document lies under the given paths, and its file was not read this time."""
+        """Whether a known document lies under the given paths, and its file is no more."""
         path = Path(doc_id)
-        return doc_id not in self._seen and any(path.is_relative_to(root) for root in self._roots)
+        inside = any(path.is_relative_to(root) for root in self._roots)
+        return inside and doc_id not in self._seen and not path.is_file()
 
 
 def file_metadata(source: SourceText, doc_id: str) -> dict[str, str]:

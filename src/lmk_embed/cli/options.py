@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from lmk_embed.errors import ConfigError
@@ -78,4 +80,6 @@ def _condition(text: str) -> dict[str, Any]:
         plain = json.loads(value)
     except json.JSONDecodeError:
         plain = value
+    if key == "path":  # stored absolute, shown relative
+        return {key: {"$eq": Path(os.path.abspath(value)).as_posix()}}  # noqa: PTH100 - as documents are named
     return {key: {"$eq": plain if isinstance(plain, str | int | float | bool) else value}}

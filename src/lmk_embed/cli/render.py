@@ -13,6 +13,9 @@ from lmk_embed.cli.answers import Answer, short_path
 from lmk_embed.cli.indexing import IndexReport
 
 _MOST_NAMED = 20
+#: Control characters would move the cursor or worse; each becomes one visible character.
+_VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
+_VISIBLE |= dict.fromkeys([0x7F, *range(0x80, 0xA0)], 0xFFFD)
 
 
 def show_report(report: IndexReport) -> None:
@@ -28,9 +31,8 @@ def show_report(report: IndexReport) -> None:
     )
     if report.chunks:
         speed = report.tokens / report.seconds if report.seconds else 0
-        out.print(
-            f"{report.chunks:,} chunks, {report.tokens:,} tokens in {report.seconds:.1f} s ({speed:,.0f} tokens/s)"
-        )
+        written = f"{report.chunks:,} {_plural(report.chunks, 'chunk')}, {report.tokens:,} tokens"
+        out.print(f"{written} in {report.seconds:.1f} s ({speed:,.0f} tokens/s)")
     if report.gone:
         err.print(f"{report.gone} indexed {_plural(report.gone, 'file')} not found any more; --prune removes them")
     reasons = Counter(skip.reason for skip in report.skipped) + Counter(empty=len(report.blank))
@@ -40,7 +42,7 @@ def show_report(report: IndexReport) -> None:
         lines = [str(skip) for skip in report.skipped]
         lines += [f"{short_path(path)}: no text in it" for path in report.blank]
         for line in lines[:_MOST_NAMED]:
-            err.print(Text(f"  {line}"))
+            err.print(Text(f"  {_one_line(line)}"))
         if len(lines) > _MOST_NAMED:
             err.print(f"  … and {len(lines) - _MOST_NAMED} more")
 
@@ -57,7 +59,7 @@ def show_answers(answers: Sequence[Answer], *, collection_is_empty: bool) -> Non
         for line in _marked(answer, styled=out.is_terminal).split("\n", allow_blank=True):
             out.print(Text("   ") + line if line else line)
         out.print()
-    stale = sorted({short_path(answer.path) for answer in answers if answer.stale})
+    stale = sorted({_one_line(short_path(answer.path)) for answer in answers if answer.stale})
     if stale:
         err.print(
             Text(
@@ -81,7 +83,7 @@ def show_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _place(answer: Answer) -> str:
-    where = short_path(answer.path)
+    where = _one_line(short_path(answer.path))
     if answer.line_start is not None:
         last = "" if answer.line_end == answer.line_start else f"-{answer.line_end}"
         where += f":{answer.line_start}{last}"
@@ -92,10 +94,15 @@ def _place(answer: Answer) -> str:
 
 def _marked(answer: Answer, *, styled: bool) -> Text:
     start, end = answer.best
-    before, best, after = answer.shown[:start], answer.shown[start:end], answer.shown[end:]
+    shown = answer.shown.translate(_VISIBLE)
+    before, best, after = shown[:start], shown[start:end], shown[end:]
     if not styled and (before or after):
         best = f"»{best}«"
     return Text.assemble(before, (best, "bold"), after)
+
+
+def _one_line(text: str) -> str:
+    return text.translate(_VISIBLE).replace("\n", "\u240a")
 
 
 def _plural(count: int, noun: str) -> str:
