@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -81,5 +80,7 @@ def _condition(text: str) -> dict[str, Any]:
     except json.JSONDecodeError:
         plain = value
     if key == "path":  # stored absolute, shown relative
-        return {key: {"$eq": Path(os.path.abspath(value)).as_posix()}}  # noqa: PTH100 - as documents are named
+        from lmk_embed.cli.indexing import document_id
+
+        return {key: {"$eq": document_id(Path(value))}}
     return {key: {"$eq": plain if isinstance(plain, str | int | float | bool) else value}}
