@@ -18,7 +18,10 @@ class Maintenance:
     _session: Session
 
     def digests(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return the digests of those documents that are stored completely, for a quick look at what has changed.
+        """Return the digests of those documents that are stored exactly, for a quick look at what has changed.
+
+        A document that is not whole, or of which a stopped writer left rows over, is not among them: adding it
+        again puts that right.
 
         Parameters
         ----------
@@ -31,7 +34,7 @@ class Maintenance:
         """
         opened = self._session.find()
         states = opened.reader.states(id_list(ids)) if opened else {}
-        return {doc_id: state.digest for doc_id, state in states.items() if state.complete}
+        return {doc_id: state.digest for doc_id, state in states.items() if state.clean}
 
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Read all rows, and find those that a crash or something else left behind.

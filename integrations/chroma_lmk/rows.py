@@ -112,6 +112,11 @@ class State:
     large: bool
     keys: frozenset[str]
 
+    @property
+    def clean(self) -> bool:
+        """Whether the rows of this state are all there, and no others."""
+        return self.complete and self.rows == self.chunks
+
 
 def row_id(doc_id: str, chunk: int) -> str:
     """Return the id of a row.

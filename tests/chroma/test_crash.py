@@ -74,7 +74,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("recover", ["add", "repair", "delete"])
+@pytest.mark.parametrize("recover", ["add", "add unchanged", "repair", "delete"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_stopping_between_any_two_calls(
     collection: str, encoder: FakeEncoder, monkeypatch: pytest.MonkeyPatch, change: str, recover: str
@@ -113,7 +113,7 @@ def test_stopping_between_any_two_calls(
                 store.verify(repair=True)
                 assert store.verify().ok
                 check_reads(store, old if before else None, new if after else None, others)
-            store.add([new])
+            store.add([new], skip_unchanged=recover == "add unchanged")
             assert rows(store) == expected
             assert store.verify().ok
         if finished:
