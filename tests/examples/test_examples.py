@@ -15,6 +15,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
+        (
+            "chroma_multi_vector",
+            [
+                "within 24 months, 35 per cent",
+                "25 March 2029",
+                "was made with the encoder",
+                "17. Leaving the company",
+            ],
+        ),
         ("langchain_rag", ["within 24 months, 35 per cent", "handbook, characters"]),
         (
             "langchain_with_chroma",
@@ -35,7 +44,11 @@ def test_scripts(name: str, expected: list[str], capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("langchain_rag", "Nothing is repayable"), ("llama_index_query_engine", "within 24 months")],
+    [
+        ("chroma_multi_vector", "'4.  RENT REVIEW'"),
+        ("langchain_rag", "Nothing is repayable"),
+        ("llama_index_query_engine", "within 24 months"),
+    ],
 )
 def test_notebooks(name: str, expected: str) -> None:
     notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
