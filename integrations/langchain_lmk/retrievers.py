@@ -34,10 +34,14 @@ class LandmarkRetriever(BaseRetriever):
         What to return; see ``LandmarkStore.search``. Parts of a Document carry their span, see ``span``.
     filter : dict, optional
         Chroma's filter on metadata.
+    where_document : dict, optional
+        Chroma's filter on the text of a chunk.
     score_threshold : float, optional
         Leave out what has a lower cosine with the query.
     max_chars : int
         Budget of a passage.
+    max_tokens : int, optional
+        Search coarser spans in place of chunks: neighbouring chunks joined up to so many tokens.
     document_score : {"max", "mean", "document_vector"}
         How Documents are ranked.
 
@@ -57,8 +61,10 @@ class LandmarkRetriever(BaseRetriever):
     k: int = Field(default=4, ge=1)
     per: Per = "passage"
     filter: dict[str, Any] | None = None
+    where_document: dict[str, Any] | None = None
     score_threshold: float | None = None
     max_chars: int = Field(default=1_000, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     document_score: DocumentScore = "max"
 
     @classmethod
@@ -101,19 +107,10 @@ class LandmarkRetriever(BaseRetriever):
         per: Per,
         filter: dict[str, Any] | None,
         score_threshold: float | None,
-        max_chars: int,
-        document_score: DocumentScore,
+        **settings: Any,
     ) -> list[Document]:
-        hits = self.store.search(
-            query,
-            k,
-            per=per,
-            where=filter,
-            min_score=score_threshold,
-            max_chars=max_chars,
-            document_score=document_score,
-        )
+        hits = self.store.search(query, k, per=per, where=filter, min_score=score_threshold, **settings)
         return [document for document, _ in scored_documents(self.store, hits, whole=per == "document")]
 
 
-_PER_CALL = ("k", "per", "filter", "score_threshold", "max_chars", "document_score")
+_PER_CALL = tuple(name for name in LandmarkRetriever.__annotations__ if name != "store")

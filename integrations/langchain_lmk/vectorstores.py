@@ -294,7 +294,8 @@ class LandmarkVectorStore(VectorStore):
         per : {"chunk", "passage", "document"}, optional
             What to return; that of the store unless given.
         **kwargs
-            ``where_document``, ``min_score``, ``document_score`` and ``max_chars`` of ``LandmarkStore.search``.
+            ``where_document``, ``min_score``, ``document_score``, ``max_chars`` and ``max_tokens`` of
+            ``LandmarkStore.search``.
 
         Returns
         -------
@@ -334,7 +335,7 @@ class LandmarkVectorStore(VectorStore):
         lambda_mult : float
             From 0, as different as possible, to 1, as near as possible.
         **kwargs
-            See :meth:`similarity_search_with_score`. Passages and Documents are compared by their best chunks.
+            See :meth:`similarity_search_with_score`. What is larger than a chunk is compared by its best chunk.
 
         Returns
         -------

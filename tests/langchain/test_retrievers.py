@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from langchain_tests.integration_tests import RetrieversIntegrationTests
 
 from chroma_lmk import LandmarkStore
 from langchain_lmk import LandmarkRetriever, LandmarkVectorStore, LMKEmbeddings, span
+from langchain_lmk.results import scored_documents
 
 TEXTS = [f"{subject} of the flat is described here." for subject in ("Heating", "Rent", "Deposit", "Cellar")]
 LONG = "The house has four floors and a lift. The lift is checked each spring. The roof was renewed in 2019. " * 8
@@ -71,7 +73,34 @@ def test_every_field_can_be_given_per_call(store: LandmarkStore) -> None:
         retriever.invoke("rent", topk=3)
 
 
-@pytest.mark.parametrize("fields", [{"topk": 3}, {"k": 0}, {"per": "page"}, {"store": "library.db"}])
+def test_every_setting_of_a_search_is_a_field() -> None:
+    langchains = {"where": "filter", "min_score": "score_threshold"}  # by these names its users know them
+    settings = list(inspect.signature(LandmarkStore.search).parameters)[2:]
+    assert {langchains.get(name, name) for name in settings} | {"store"} == set(LandmarkRetriever.__annotations__)
+
+
+@pytest.mark.parametrize("per", ["chunk", "passage", "document"])
+@pytest.mark.parametrize("max_tokens", [None, 1, 40, 10_000])
+async def test_results_are_those_of_the_store_at_any_size(
+    store: LandmarkStore, per: Any, max_tokens: int | None
+) -> None:
+    hits = store.search("lift", 3, per=per, max_tokens=max_tokens, where_document={"$contains": "lift"})
+    expected = [document for document, _ in scored_documents(store, hits, whole=per == "document")]
+    assert {span(document).doc_id for document in expected} == {"long"}
+    fields: dict[str, Any] = {
+        "k": 3,
+        "per": per,
+        "max_tokens": max_tokens,
+        "where_document": {"$contains": "lift"},
+    }
+    assert LandmarkRetriever(store=store, **fields).invoke("lift") == expected
+    assert LandmarkRetriever(store=store).invoke("lift", **fields) == expected
+    assert await LandmarkRetriever(store=store).ainvoke("lift", **fields) == expected
+
+
+@pytest.mark.parametrize(
+    "fields", [{"topk": 3}, {"k": 0}, {"per": "page"}, {"store": "library.db"}, {"max_tokens": 0}]
+)
 def test_impossible_fields_are_refused(store: LandmarkStore, fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         LandmarkRetriever(**{"store": store, **fields})

@@ -132,6 +132,35 @@ def test_filters_apply_before_ranking(vectorstore: LandmarkVectorStore) -> None:
     assert len(vectorstore.similarity_search("Rent", where_document={"$contains": "late"})) == 1
 
 
+@pytest.mark.parametrize("per", ["chunk", "passage"])
+@pytest.mark.parametrize("max_tokens", [1, 40, 10_000])
+async def test_coarser_spans_are_those_of_the_store(
+    lease: LandmarkVectorStore, embeddings: LMKEmbeddings, per: Any, max_tokens: int
+) -> None:
+    size: dict[str, Any] = {"per": per, "max_tokens": max_tokens, "max_chars": 200}
+    hits = lease.store.search("heating", 4, **size)
+    expected = [(hit.start, hit.end, pytest.approx(hit.score)) for hit in hits]
+    scored = lease.similarity_search_with_score("heating", **size)
+    assert [(span(found).start, span(found).end, score) for found, score in scored] == expected
+    documents = [document for document, _ in scored]
+    assert len({document.id for document in documents}) == len(documents)
+    assert lease.similarity_search("heating", **size) == documents
+    assert await lease.asimilarity_search("heating", **size) == documents
+    assert lease.as_retriever(search_kwargs=size).invoke("heating") == documents
+    assert lease.similarity_search_by_vector(embeddings.embed_query("heating"), **size) == documents
+    (first,) = lease.max_marginal_relevance_search("heating", k=1, **size)
+    assert first == documents[0]
+
+
+def test_spans_at_search_time_are_those_of_an_index_of_that_size(
+    lease: LandmarkVectorStore, embeddings: LMKEmbeddings
+) -> None:
+    merged = embeddings.encoder.encode_document(LEASE).merge(40).chunks
+    assert 1 < len(merged) < lease.store.count()
+    found = lease.similarity_search("heating", k=50, max_tokens=40)
+    assert {(span(each).start, span(each).end) for each in found} == {(each.start, each.end) for each in merged}
+
+
 def test_an_unknown_argument_is_refused_rather_than_ignored(lease: LandmarkVectorStore) -> None:
     with pytest.raises(TypeError, match="fliter"):
         lease.similarity_search("rent", fliter={"year": 2025})

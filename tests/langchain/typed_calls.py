@@ -55,6 +55,7 @@ def vectorstore(made: LMKEmbeddings) -> VectorStore:
         assert_type(store.add_texts(["text"], [{"year": 2026}], ids=["a"]), list[str])
         assert_type(store.similarity_search("query", k=3, filter={"year": {"$gt": 2020}}), list[Document])
         assert_type(store.similarity_search_with_score("query", per="document"), list[tuple[Document, float]])
+        assert_type(store.similarity_search("query", per="passage", max_tokens=256), list[Document])
         assert_type(store.max_marginal_relevance_search("query", k=3, fetch_k=50), list[Document])
         assert_type(store.get_by_ids(["a"]), list[Document])
         assert_type(store.delete(["a"]), bool)
@@ -67,6 +68,7 @@ def vectorstore(made: LMKEmbeddings) -> VectorStore:
 
 def retriever(store: LandmarkVectorStore) -> None:
     LandmarkRetriever(store=store.store, k=3, per="chunk", filter={"year": 2026}, score_threshold=0.3)
+    LandmarkRetriever(store=store.store, max_tokens=256, where_document={"$contains": "rent"})
     opened = LandmarkRetriever.open("library.db", k=3)
     for document in opened.invoke("query", None, k=1):
         assert_type(span(document), Span)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,29 @@ def test_nodes_have_exact_spans_source_and_score(store: LandmarkStore, per: Any)
 def test_hits_are_those_of_the_store(store: LandmarkStore) -> None:
     found = LMKRetriever(store, similarity_top_k=4).retrieve("oil")
     assert [(n.text, n.score) for n in found] == [(hit.text, hit.score) for hit in store.search("oil", 4)]
+
+
+def test_every_setting_of_a_search_is_a_setting_of_the_retriever() -> None:
+    settings = set(inspect.signature(LandmarkStore.search).parameters) - {"query", "k"}
+    assert settings <= set(inspect.signature(LMKRetriever.__init__).parameters)
+
+
+@pytest.mark.parametrize("per", ["chunk", "passage", "document"])
+@pytest.mark.parametrize("max_tokens", [None, 1, 40, 10_000])
+async def test_hits_are_those_of_the_store_at_any_size(
+    store: LandmarkStore, per: Any, max_tokens: int | None
+) -> None:
+    search: dict[str, Any] = {"per": per, "max_tokens": max_tokens, "where_document": {"$contains": "tank"}}
+    hits = store.search("oil", 4, **search)
+    expected = [(hit.doc_id, hit.start, hit.end, hit.text, hit.score) for hit in hits]
+    assert {hit.doc_id for hit in hits} == {"pumps"}
+    retriever = LMKRetriever(store, similarity_top_k=4, **search)
+    for found in (retriever.retrieve("oil"), await retriever.aretrieve("oil")):
+        nodes = [each.node for each in found if isinstance(each.node, TextNode)]
+        assert [
+            (node.ref_doc_id, node.start_char_idx, node.end_char_idx, node.text, each.score)
+            for node, each in zip(nodes, found, strict=True)
+        ] == expected
 
 
 def test_more_than_there_is_and_an_empty_store(store: LandmarkStore, tmp_path: Path) -> None:

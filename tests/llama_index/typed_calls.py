@@ -59,6 +59,7 @@ def retriever(store: LandmarkStore) -> BaseRetriever:
     filters = MetadataFilters(filters=[MetadataFilter(key="year", value=2026)])
     found = LMKRetriever(store, similarity_top_k=3, per="passage", filters=filters, max_chars=800)
     LMKRetriever(store, per="document", where={"year": 2026}, document_score="mean", verbose=True)
+    LMKRetriever(store, max_tokens=256, where_document={"$contains": "rent"})
     RetrieverQueryEngine.from_args(found)
     assert_type(found.retrieve("query"), list[NodeWithScore])
     return found

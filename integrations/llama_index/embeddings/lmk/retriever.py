@@ -35,7 +35,7 @@ class LMKRetriever(BaseRetriever):
         Applied before anything is ranked.
     where : mapping, optional
         The same as Chroma writes it, instead of ``filters``.
-    min_score, document_score, max_chars
+    where_document, min_score, document_score, max_chars, max_tokens
         As for :meth:`chroma_lmk.LandmarkStore.search`.
     **options
         As for every retriever of LlamaIndex, such as ``callback_manager``.
@@ -62,9 +62,11 @@ class LMKRetriever(BaseRetriever):
         per: Per = "chunk",
         filters: MetadataFilters | None = None,
         where: Mapping[str, Any] | None = None,
+        where_document: Mapping[str, Any] | None = None,
         min_score: float | None = None,
         document_score: DocumentScore = "max",
         max_chars: int = 1_000,
+        max_tokens: int | None = None,
         **options: Any,
     ) -> None:
         if filters is not None and where is not None:
@@ -75,9 +77,11 @@ class LMKRetriever(BaseRetriever):
         self._search: dict[str, Any] = {
             "per": per,
             "where": where if filters is None else chroma_where(filters),
+            "where_document": where_document,
             "min_score": min_score,
             "document_score": document_score,
             "max_chars": max_chars,
+            "max_tokens": max_tokens,
         }
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
