@@ -52,6 +52,7 @@ class Query:
     document_score: DocumentScore = "max"
     max_chars: int = 1_000
     max_tokens: int | None = None
+    language: str = "en"
 
     def __post_init__(self) -> None:
         """Refuse impossible settings before anything is read."""
@@ -121,7 +122,14 @@ def search(reader: Reader, index: Index, query: Query) -> list[Hit]:
     if query.per == "chunk":
         return _settled(index, query, k, k + 1, lambda found: _chunk_hits(index, found, k), content=True)
     if query.per == "passage":
-        build = partial(passage_hits, k=k, max_chars=query.max_chars, content=index.content, fetch=reader.rows)
+        build = partial(
+            passage_hits,
+            k=k,
+            max_chars=query.max_chars,
+            language=query.language,
+            content=index.content,
+            fetch=reader.rows,
+        )
         return _settled(index, query, k, first, build)
     if query.document_score == "max":
         return _settled(index, query, k, first, lambda found: _document_hits(index, found, k))
@@ -242,7 +250,9 @@ def _coarse_hits(reader: Reader, index: Index, query: Query, max_tokens: int) ->
     floor = -1.0 if query.min_score is None else query.min_score
     found = [each for each in spans.found if each.score >= floor]
     if query.per == "passage":
-        return spans.with_chunks(passage_hits(found, query.k, query.max_chars, spans.content, spans.fetch))
+        return spans.with_chunks(
+            passage_hits(found, query.k, query.max_chars, query.language, spans.content, spans.fetch)
+        )
     if query.per == "document":
         found = [group[0] for group in _by_document(found).values()]
     return spans.with_chunks(map(Hit.of, spans.content(found[: query.k])))

@@ -63,6 +63,14 @@ class StoreInfo:
     encoder: dict[str, Any]
     format: int = FORMAT
 
+    @property
+    def language(self) -> str:
+        """Language of the sentences in the documents, as far as the encoder says; English unless it does."""
+        config = self.encoder.get("config")
+        if not isinstance(config, dict) or config.get("boundaries") == "code":  # then it is a programming language
+            return "en"
+        return str(config.get("language") or "en")
+
     @classmethod
     def of(cls, encoder: Encoder, collection: str, space: Space) -> StoreInfo:
         """Describe a new collection for an encoder.

@@ -322,7 +322,7 @@ class LandmarkStore(Maintenance, AsyncMethods):
             the document, as the encoder gives it. The last two rank the ``4 * k`` documents that own the best
             chunks, and read all their vectors.
         max_chars : int
-            For passages: most characters. Only a single chunk may be longer; passages consist of whole chunks.
+            For passages: most characters. Only a single chunk may be longer. A passage grows by whole sentences.
         max_tokens : int, optional
             Search coarser spans in place of chunks: neighbouring chunks joined up to so many tokens, with the
             vectors that ``DocumentEmbedding.merge(max_tokens)`` gives. It ranks all spans of the documents that
@@ -340,7 +340,18 @@ class LandmarkStore(Maintenance, AsyncMethods):
             If the query is blank or has another dimension, or a setting is impossible.
         """
         vector = query_vector(self._embed(query) if isinstance(query, str) else query, self.info.dimension)
-        asked = Query(vector, k, per, where, where_document, min_score, document_score, max_chars, max_tokens)
+        asked = Query(
+            vector,
+            k,
+            per,
+            where=where,
+            where_document=where_document,
+            min_score=min_score,
+            document_score=document_score,
+            max_chars=max_chars,
+            max_tokens=max_tokens,
+            language=self.info.language,
+        )
         opened = self._session.find()
         if not opened:
             return []

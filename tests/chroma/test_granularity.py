@@ -75,15 +75,14 @@ def test_passages_are_made_of_spans(store: LandmarkStore, encoder: FakeEncoder) 
     texts = {each.id: each.text for each in documents}
     store.add(documents)
     spans = expected(encoder, documents, "zebra", 24)
-    edges = {(span[0], span[1]) for span in spans}, {(span[0], span[2]) for span in spans}
+    places = {span[:3] for span in spans}
     hits = store.search("zebra", 4, per="passage", max_tokens=24, max_chars=600)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert hits[0].score == pytest.approx(spans[0][4], abs=1e-5)
     for hit in hits:
         assert hit.text == texts[hit.doc_id][hit.start : hit.end]
         assert len(hit.text) <= 600
-        assert (hit.doc_id, hit.start) in edges[0]
-        assert (hit.doc_id, hit.end) in edges[1]
+        assert {(hit.doc_id, match.start, match.end) for match in hit.matches} <= places
         assert all(hit.start <= match.start < match.end <= hit.end for match in hit.matches)
     assert any(hit.end - hit.start > spans[0][2] - spans[0][1] for hit in hits), "they grow"
     (whole,) = store.search("zebra", 1, per="passage", max_tokens=24, max_chars=100_000)
