@@ -21,7 +21,7 @@ def main():
     Settings.embed_model = LMKEmbedding()
     parser = LMKNodeParser(embed_model=Settings.embed_model, max_tokens=128)
     pipeline = IngestionPipeline(
-        transformations=[parser],  # splits and embeds; no embedding behind it
+        transformations=[parser],  # splits and embeds; needs no embedding behind it
         docstore=SimpleDocumentStore(),
         vector_store=SimpleVectorStore(stores_text=True),
     )

@@ -9,9 +9,11 @@ from typing import Any, Literal, Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr, field_validator
+from llama_index.core.schema import BaseNode
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
 from llama_index.embeddings.lmk.handle import EncoderHandle
+from llama_index.embeddings.lmk.in_context import to_embed
 from llama_index.embeddings.lmk.role_cache import RoleCache
 from lmk_embed import LandmarkConfig, LandmarkEncoder
 from lmk_embed.config import Boundaries, Context, Overflow, Pooling, RowPooling
@@ -33,7 +35,8 @@ class LMKEmbedding(BaseEmbedding):
     """Embeds queries and texts of any length; set it as ``Settings.embed_model``.
 
     A text is read in one pass and gets one vector. For a vector of each chunk in the context of its document, put
-    :class:`LMKNodeParser` into the ingestion pipeline and leave the queries to this class.
+    :class:`LMKNodeParser` into the ingestion pipeline and leave the queries to this class: behind the parser in a
+    pipeline, it leaves the parser's nodes as they are.
 
     All settings of :class:`lmk_embed.LandmarkConfig` are fields. Those that are not given are read from the
     checkpoint when the object is made, so that ``to_dict`` names every setting; weights are read at the first use.
@@ -192,6 +195,22 @@ query_prompt, document_prompt, include_prompt, base_pooling, landmark_token, lan
             "granularity": self.granularity,
             "max_seq_length": self.max_seq_length,
         }
+
+    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        """Embed nodes, each alone, except those that :class:`LMKNodeParser` embedded in their documents.
+
+        Those keep their vectors if model and settings are the same; else a warning tells that they are replaced.
+        """
+        super().__call__(self._to_embed(nodes), **kwargs)
+        return nodes
+
+    async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        """Embed nodes without blocking the event loop; see :meth:`__call__`."""
+        await super().acall(await asyncio.to_thread(self._to_embed, nodes), **kwargs)
+        return nodes
+
+    def _to_embed(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        return to_embed(nodes, self.encoder.fingerprint)
 
     def get_text_embedding_batch(
         self, texts: list[str], show_progress: bool = False, **kwargs: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Self
 from uuid import NAMESPACE_URL, uuid5
@@ -12,6 +13,7 @@ from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 
 from llama_index.embeddings.lmk.embedding import LMKEmbedding
+from llama_index.embeddings.lmk.in_context import mark_in_context
 from lmk_embed import DocumentEmbedding
 
 
@@ -42,10 +44,11 @@ def stable_id(i: int, doc: BaseNode) -> str:
 class LMKNodeParser(NodeParser):
     """Cuts documents into chunks and embeds them in one pass over each document.
 
-    It stands in an ``IngestionPipeline`` for the splitter *and* the embedding (an embedding behind it would embed
-    each node once more, alone), or in front of ``VectorStoreIndex(nodes)``, which leaves nodes that have an
-    embedding as they are. Queries are embedded by the same :class:`LMKEmbedding`. A document without text gives no
-    nodes. Metadata is handed on as by other node parsers; it is neither embedded nor part of a span.
+    It stands in an ``IngestionPipeline`` for the splitter *and* the embedding, or in front of
+    ``VectorStoreIndex(nodes)``, which leaves nodes that have an embedding as they are. So does the
+    :class:`LMKEmbedding` of the queries, should it follow in the pipeline; other embeddings would embed each node
+    once more, alone. A document without text gives no nodes. Metadata is handed on as by other node parsers; it is
+    neither embedded nor part of a span.
 
     The pipeline's cache knows a list of documents by their contents and metadata written one after the other, and
     not by their ids. Documents without any metadata are mistaken for others with the same characters in a row:
@@ -126,6 +129,7 @@ class LMKNodeParser(NodeParser):
         made: list[BaseNode] = []
         async for document in encoder.aencode_documents(texts):
             made += self._chunk_nodes(next(sources), document)
+        await asyncio.to_thread(lambda: encoder.fingerprint)  # reads all weights, once; needed below
         return made
 
     def _chunk_nodes(self, source: BaseNode, document: DocumentEmbedding) -> list[TextNode]:
@@ -144,9 +148,11 @@ class LMKNodeParser(NodeParser):
         self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
     ) -> list[BaseNode]:
         # The base class adds metadata and relationships, and guesses the spans that are known here.
+        fingerprint = self.embed_model.encoder.fingerprint
         spans = [(node.start_char_idx, node.end_char_idx) for node in nodes if isinstance(node, TextNode)]
         nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
         for node, (start, end) in zip(nodes, spans, strict=True):
             assert isinstance(node, TextNode)  # made by _chunk_nodes
             node.start_char_idx, node.end_char_idx = start, end
+            mark_in_context(node, fingerprint)
         return nodes
