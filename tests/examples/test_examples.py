@@ -48,6 +48,7 @@ def test_scripts(name: str, expected: list[str], capsys: pytest.CaptureFixture[s
         ("chroma_multi_vector", "'4.  RENT REVIEW'"),
         ("langchain_rag", "Nothing is repayable"),
         ("llama_index_query_engine", "within 24 months"),
+        ("migration", "'num_added': 13"),
     ],
 )
 def test_notebooks(name: str, expected: str) -> None:

@@ -8,17 +8,19 @@ import pickle
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import numpy as np
 import pytest
+from chromadb.utils.embedding_functions.chroma_langchain_embedding_function import create_langchain_embedding
 from fakes import CountingBackend, fake_encoder
 from langchain_chroma import Chroma
 from langchain_classic.embeddings import CacheBackedEmbeddings
-from langchain_community.vectorstores import FAISS
 from langchain_core.documents import Document
 from langchain_core.stores import InMemoryByteStore
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
@@ -28,6 +30,10 @@ from langchain_tests.unit_tests import EmbeddingsUnitTests
 from heartbeat import Heartbeat
 from langchain_lmk import LMKEmbeddings
 from lmk_embed import ConfigError, LandmarkConfig, LandmarkEncoder
+
+with warnings.catch_warnings():  # nobody maintains it any more, and there is no other FAISS store for LangChain
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from langchain_community.vectorstores import FAISS
 
 SENTENCES = [
     "Rent is due on the third working day of each month.",
@@ -345,6 +351,16 @@ def test_it_works_in_langchains_stores(make: type[VectorStore], bundled: LMKEmbe
     found = store.similarity_search("When do I have to pay the rent?", k=2)
     assert (found[0].page_content, found[0].metadata) == (SENTENCES[0], {"n": 0})
     assert store.as_retriever(search_kwargs={"k": 1}).invoke("May I keep a dog?")[0].page_content == SENTENCES[1]
+
+
+@pytest.mark.filterwarnings("ignore:legacy embedding function config")
+def test_chromas_own_bridge_is_no_way_in(embeddings: LMKEmbeddings) -> None:
+    """It fails with the embeddings of anybody, as the docstring tells; once it does not, the docstring can go."""
+    bridge = create_langchain_embedding(embeddings)
+    collection = chromadb.EphemeralClient().create_collection("bridge", embedding_function=bridge)
+    collection.add(ids=["a"], documents=SENTENCES[:1])
+    with pytest.raises(TypeError, match="embed_query"):
+        collection.query(query_texts=["rent"])
 
 
 @pytest.mark.parametrize("make", [Chroma, InMemoryVectorStore, FAISS])
