@@ -206,6 +206,21 @@ async def test_mmr_and_vectors_asynchronously(lease: LandmarkVectorStore, embedd
     assert await lease.amax_marginal_relevance_search_by_vector(vector, k=2)
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"search_type": "similarity", "search_kwargs": {"k": 2, "per": "passage", "max_chars": 150}},
+        {"search_type": "similarity_score_threshold", "search_kwargs": {"k": 4, "score_threshold": 0.1}},
+        {"search_type": "mmr", "search_kwargs": {"k": 2, "fetch_k": 4, "filter": {"year": 2026}}},
+    ],
+)
+async def test_its_retrievers_agree_asynchronously(lease: LandmarkVectorStore, search: dict[str, Any]) -> None:
+    retriever = lease.as_retriever(**search)
+    found = retriever.invoke("heating")
+    assert found
+    assert await retriever.ainvoke("heating") == found
+
+
 def test_an_empty_store_and_a_blank_query(vectorstore: LandmarkVectorStore) -> None:
     assert vectorstore.max_marginal_relevance_search("rent") == []
     assert vectorstore.as_retriever().invoke("rent") == []
