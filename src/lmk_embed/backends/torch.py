@@ -128,17 +128,23 @@ class TorchBackend:
         # One pass at a time: several at once compete for the same cores and add up their memory.
         with self._lock, torch.inference_mode():
             model = self._loaded()
-            width = max(len(row) for row in rows)
-            ids = np.full((len(rows), width), self._pad_id, dtype=np.int64)
-            mask = np.zeros((len(rows), width), dtype=np.int64)
-            for index, row in enumerate(rows):
-                ids[index, : len(row)] = row.ids
-                mask[index, : len(row)] = 1
-            inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
-            inputs |= self._positions(width, len(rows))
-            inputs = {name: value.to(model.device) for name, value in inputs.items()}
-            states = model(**inputs, **_no_cache(model)).last_hidden_state
-            return np.asarray(_segment_means(states, rows).float().cpu().numpy(), dtype=np.float32)
+            states = model(**self.inputs(rows)).last_hidden_state
+            return np.asarray(segment_means(states, rows).float().cpu().numpy(), dtype=np.float32)
+
+    def inputs(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """Return what the model is called with for a batch of rows, on its device."""
+        import torch
+
+        model = self._loaded()
+        width = max(len(row) for row in rows)
+        ids = np.full((len(rows), width), self._pad_id, dtype=np.int64)
+        mask = np.zeros((len(rows), width), dtype=np.int64)
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = row.ids
+            mask[index, : len(row)] = 1
+        inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+        inputs |= self._positions(width, len(rows))
+        return {name: value.to(model.device) for name, value in inputs.items()} | _no_cache(model)
 
     def _positions(self, width: int, n_rows: int) -> dict[str, torch.Tensor]:
         # They number tokens by comparing ids with the pad id, which is wrong when pad is a landmark.
@@ -189,8 +195,18 @@ def _no_cache(model: Any) -> dict[str, bool]:
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
-def _segment_means(states: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
-    """Return the mean state of each segment, gathering no state outside of segments."""
+def segment_means(states: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+    """Return the mean state of each segment, gathering no state outside of segments.
+
+    Parameters
+    ----------
+    states : Tensor, shape (n_rows, width, D)
+    rows : sequence of Row
+
+    Returns
+    -------
+    Tensor, shape (n_segments, D)
+    """
     import torch
 
     width = states.shape[1]

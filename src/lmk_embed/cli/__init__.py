@@ -1,4 +1,4 @@
-"""The command line: ``lmk index``, ``search``, ``info`` and ``eval``; the work is in the modules beside."""
+"""The command line ``lmk``; the work of each command is in the modules beside."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lmk_embed.cli.distilling import distill
 from lmk_embed.cli.evaluating import evaluate
 from lmk_embed.cli.options import Boundaries, Per, parse_where, settings_of
 from lmk_embed.errors import LandmarkError, missing_extra
@@ -164,6 +165,7 @@ def info(
 
 
 app.command(name="eval")(evaluate)
+app.command()(distill)
 
 
 def _model_facts(model: str | None) -> list[dict[str, Any]]:

@@ -1,0 +1,347 @@
+"""Label-free distillation: an encoder becomes a landmark model by imitating itself.
+
+The student starts as a copy of the base model. It reads whole windows, with a landmark behind each chunk, and the
+state at each landmark learns to be what the base model says about that chunk, alone and in its window.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmk_embed.config import LandmarkConfig, RowPooling
+from lmk_embed.encoder import LandmarkEncoder
+from lmk_embed.errors import ConfigError, missing_extra
+from lmk_embed.loading import Parts, load_parts
+from lmk_embed.training.corpus import TextCorpus, read_corpus
+from lmk_embed.training.record import Card, write_card, write_curve
+from lmk_embed.training.sampling import Recipe, Sampler
+from lmk_embed.training.teacher import Targets, Teacher
+
+if TYPE_CHECKING:
+    from lmk_embed.evaluation import Dataset
+
+#: Longest rows unless asked for otherwise: what inference reads has to be trained, and attention grows with it.
+_ROW = 512
+WORK = "training"
+_SETTINGS = "settings.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast to train.
+
+    Attributes
+    ----------
+    steps : int
+        Different batches.
+    epochs : int
+        How often each is used; the teacher is asked once.
+    learning_rate : float
+        At its peak; it falls to 0 along a line.
+    warmup_steps : int
+    weight_decay, max_grad_norm : float
+    save_steps : int
+        Steps between checkpoints to go on from, and between evaluations.
+    seed : int
+
+    Raises
+    ------
+    ConfigError
+        If a number is out of range.
+    """
+
+    steps: int = 2000
+    epochs: int = 1
+    learning_rate: float = 5e-4
+    warmup_steps: int = 30
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    save_steps: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers where they enter."""
+        for name in ("steps", "epochs", "save_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("warmup_steps", "weight_decay", "seed"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("learning_rate", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where text comes from.
+
+    Attributes
+    ----------
+    texts : tuple of Path
+        Long texts; see :func:`read_corpus`.
+    queries : tuple of Path
+        Short texts of the kind that users ask (JSON rows with ``query`` or ``text``).
+    sources : tuple of str
+        Patterns that the ``source`` of a row must match, in both.
+    """
+
+    texts: tuple[Path, ...]
+    queries: tuple[Path, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call of :func:`distill` has done.
+
+    Attributes
+    ----------
+    folder : Path or None
+        The finished landmark model; None if training was interrupted before its end.
+    step : int
+    tokens : int
+        Read by the student.
+    scores : dict of str to float
+        Of the model that was kept, by data set, if there were any to evaluate on.
+    """
+
+    folder: Path | None
+    step: int
+    tokens: int
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+def distill(
+    base: str | Path | None,
+    source: Source,
+    out: Path,
+    *,
+    init: str | Path | None = None,
+    recipe: Recipe | None = None,
+    schedule: Schedule | None = None,
+    max_seq_length: int | None = None,
+    pooling: RowPooling | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
+    trust_remote_code: bool = False,
+    datasets: Sequence[Dataset] = (),
+    command: str = "",
+    show_progress: bool = False,
+) -> Outcome:
+    """Turn a model into a landmark model, or go on with a run that was interrupted.
+
+    Parameters
+    ----------
+    base : str, Path or None
+        The teacher: a folder, a hub id, or nothing for the bundled model. Not one that is a landmark model.
+    source : Source
+    out : Path
+        The landmark model, once it is finished. What a run needs to go on, and its log, are in ``training`` in it.
+    init : str or Path, optional
+        Start from this landmark model (of the same architecture) in place of a copy of ``base``.
+    recipe : Recipe, optional
+    schedule : Schedule, optional
+    max_seq_length : int, optional
+        Longest row in training, and of the landmark model; by default what the base model reads, at most 512.
+    pooling : {"mean", "cls", "lasttoken"}, optional
+        How the base model pools; by default what its folder says.
+    device : str, optional
+    dtype : str
+        "bfloat16": the teacher and the student's multiplications; more than twice as fast where the processor
+        knows the type. The student's weights stay in float32.
+    trust_remote_code : bool
+    datasets : sequence of Dataset
+        To evaluate on at each checkpoint; the best checkpoint is kept.
+    command : str
+        For the model card.
+    show_progress : bool
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    ConfigError
+        If a setting is impossible, ``out`` holds a run with other settings, or ``base`` is a landmark model.
+    CorpusError
+        If there is nothing to train on.
+    CheckpointError
+        If a model does not load.
+    MissingExtraError
+        If a library of the ``train`` extra is not installed.
+    """
+    try:
+        import accelerate  # noqa: F401  (the trainer needs it)
+    except ImportError as error:
+        raise missing_extra("accelerate", "train") from error
+    from lmk_embed.training.trainer import Run, train
+
+    recipe, schedule = recipe or Recipe(), schedule or Schedule()
+    teacher_parts = _teacher(base, pooling, max_seq_length, device, dtype, trust_remote_code=trust_remote_code)
+    student_parts = _student(init or base, teacher_parts, device, trust_remote_code=trust_remote_code)
+    work = out / WORK
+    settings = {
+        "base": str(base or "default"),
+        "init": None if init is None else str(init),
+        "texts": [str(path) for path in source.texts],
+        "queries": [str(path) for path in source.queries],
+        "sources": list(source.sources),
+        "recipe": _plain(asdict(recipe)),
+        "schedule": asdict(schedule),
+        "config": student_parts.config.to_dict(),
+        "dtype": dtype,
+        "datasets": [dataset.name for dataset in datasets],
+    }
+    _claim(out, settings)
+    texts = read_corpus(source.texts, work / "texts", sources=source.sources)
+    queries = _queries(source, work)
+    sampler = Sampler(
+        student_parts.tokenizer,
+        student_parts.config,
+        student_parts.max_positions,
+        texts,
+        queries,
+        recipe,
+        schedule.seed,
+    )
+    teacher = Teacher(teacher_parts.backend, teacher_parts.config.base_pooling, recipe)
+    run = Run(
+        student=student_parts,
+        sampler=sampler,
+        targets=Targets(teacher, work / "targets" if schedule.epochs > 1 else None),
+        recipe=recipe,
+        schedule=schedule,
+        folder=work,
+        autocast=dtype == "bfloat16",
+        datasets=tuple(datasets),
+        show_progress=show_progress,
+    )
+    result = train(run)
+    write_curve(result.history, work)
+    if not result.finished:
+        return Outcome(None, result.step, result.tokens)
+    _publish(student_parts, out, Card(command, settings, texts, queries, result.history, result.scores))
+    return Outcome(out, result.step, result.tokens, result.scores)
+
+
+def _teacher(
+    base: str | Path | None,
+    pooling: RowPooling | None,
+    max_seq_length: int | None,
+    device: str | None,
+    dtype: str,
+    *,
+    trust_remote_code: bool,
+) -> Parts:
+    asked: dict[str, Any] = {} if pooling is None else {"base_pooling": pooling}
+    parts = _load(base, asked, device, dtype, trust_remote_code=trust_remote_code)
+    if parts.config.landmark_trained:
+        raise ConfigError(
+            f"{base or 'the bundled model'} is a landmark model already; give the model it was made from as base, "
+            "and this one as init, to train it further"
+        )
+    if max_seq_length is not None and max_seq_length > parts.max_positions:
+        raise ConfigError(
+            f"max_seq_length={max_seq_length}, but the model reads at most {parts.max_positions} tokens"
+        )
+    length = max_seq_length or min(parts.max_positions, _ROW)
+    return Parts(
+        parts.backend,
+        parts.tokenizer,
+        parts.config.override(max_seq_length=length),
+        parts.max_positions,
+        parts.source,
+    )
+
+
+def _student(init: str | Path | None, teacher: Parts, device: str | None, *, trust_remote_code: bool) -> Parts:
+    parts = _load(init, {}, device, "float32", trust_remote_code=trust_remote_code)
+    if parts.tokenizer.serialized != teacher.tokenizer.serialized:
+        raise ConfigError(f"{init} has another tokenizer than the base model; it cannot be trained towards it")
+    if parts.backend.dimension != teacher.backend.dimension:
+        raise ConfigError(
+            f"{init} has {parts.backend.dimension} dimensions, the base model {teacher.backend.dimension}"
+        )
+    config = teacher.config.override(
+        pooling="landmark",
+        landmark_trained=True,
+        context="window",
+        overflow="window",
+        boundaries="sentence",
+        granularity=LandmarkConfig().granularity,
+        overlap=None,
+    )
+    return Parts(parts.backend, parts.tokenizer, config, parts.max_positions, parts.source)
+
+
+def _load(
+    model: str | Path | None, settings: dict[str, Any], device: str | None, dtype: str, *, trust_remote_code: bool
+) -> Parts:
+    return load_parts(
+        model,
+        settings,
+        revision=None,
+        device=device,
+        dtype=dtype,
+        attn_implementation=None,
+        trust_remote_code=trust_remote_code,
+    )
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as they look after a trip through JSON, to compare them with stored ones."""
+    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    return plain
+
+
+def _claim(out: Path, settings: dict[str, Any]) -> None:
+    """Begin a run in a folder, or make sure that the run in it is this one."""
+    path = out / WORK / _SETTINGS
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; give a folder")
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        changed = [
+            f"{name}: {before.get(name)} before, {value} now"
+            for name, value in settings.items()
+            if before.get(name) != value
+        ]
+        if changed:
+            raise ConfigError(
+                f"{out} holds a run with other settings ({'; '.join(changed)}); give another folder, or delete "
+                "this one to start again"
+            )
+        return
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty and holds no run to go on with; give another folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def _queries(source: Source, work: Path) -> TextCorpus | None:
+    if not source.queries:
+        return None
+    return read_corpus(source.queries, work / "queries", sources=source.sources, field_names=("query", "text"))
+
+
+def _publish(student: Parts, out: Path, card: Card) -> None:
+    """Put the finished model in its place: ``config.json``, without which it is none, comes last."""
+    encoder = LandmarkEncoder(
+        student.backend, student.tokenizer, student.config, max_positions=student.max_positions
+    )
+    scratch = out / WORK / "model"
+    encoder.save_pretrained(scratch)
+    write_card(card, scratch)
+    files = sorted(scratch.iterdir(), key=lambda path: path.name == "config.json")
+    for path in files:
+        path.replace(out / path.name)
+    shutil.rmtree(scratch)
