@@ -44,6 +44,8 @@ class TestNames:
             "smoothed:256:20%",
             "truncated",
             "windows",
+            "truncated:512",
+            "windows:256",
         ],
     )
     def test_a_name_names_one_system(self, name: str) -> None:
@@ -75,7 +77,7 @@ class TestNames:
             ("split-and-embed:20%", "needs a number of tokens"),
             ("landmark:granularty=3", "did you mean 'granularity'"),
             ("landmark:boundaries=word", "boundaries must be one of"),
-            ("truncated:64", "truncated has no parts"),
+            ("truncated:64:x=1", "the form is truncated:TOKENS"),
         ],
     )
     def test_what_is_wrong_is_named(self, name: str, message: str) -> None:
@@ -124,6 +126,19 @@ class TestMeaning:
         alone = tiny.encoder(pooling="mean")
         for span, vector in zip(found.spans[:n].tolist(), found.chunks[:n], strict=True):
             assert vector == pytest.approx(alone.encode_document(TEXTS[0][span[0] : span[1]]).vector, abs=1e-5)
+
+    def test_rows_of_another_length_can_be_asked_for(self, tiny: Model) -> None:
+        found = vectors("windows:100", tiny)
+        assert found.counts[0] == -(-tiny.count(TEXTS[0]) // 98)
+        cut = vectors("truncated:100", tiny)
+        assert cut.chunks[0] == pytest.approx(found.chunks[0], abs=1e-5)
+        assert cut.spans[0].tolist() == found.spans[0].tolist()
+
+    def test_all_systems_can_run_in_another_precision(self, tiny_model: Path) -> None:
+        half = Model(tiny_model, device="cpu", dtype="bfloat16")
+        for name in ("landmark:32", "split-and-embed:64"):
+            exact, rough = vectors(name, Model(tiny_model, device="cpu")), vectors(name, half)
+            assert 0 < np.abs(exact.chunks - rough.chunks).max() < 0.05
 
     def test_queries_are_alike_for_systems_of_one_model(self, tiny: Model) -> None:
         asked = ["How much is the deposit?", "Who objects?"]

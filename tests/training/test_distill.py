@@ -326,6 +326,19 @@ def test_from_the_command_line_to_a_model_that_answers(tiny_model: Path, texts: 
     assert "landmark" in shown.output
 
 
+def test_rows_that_are_not_trained_on_are_reported(tiny_model: Path, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "texts")
+    with (texts / "part.jsonl").open("a") as file:
+        file.write('{"txt": "misspelt"}\n{broken\n')
+    with pytest.warns(
+        UserWarning, match=r"2 rows or files are not trained on .*part.jsonl, line 9: no text under"
+    ):
+        run(tiny_model, texts, tmp_path / "out", schedule={"steps": 1})
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "- 1: not a JSON value in UTF-8" in card
+    assert "- 1: no text under 'text'" in card
+
+
 def test_errors_on_the_command_line_leave_no_model(tiny_model: Path, texts: Path, tmp_path: Path) -> None:
     result = lmk(*command(tiny_model, texts, tmp_path / "out", "--source", "nothing"))
     assert isinstance(result.exception, CorpusError)

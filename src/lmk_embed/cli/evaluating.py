@@ -34,7 +34,7 @@ def evaluate(
         typer.Option(
             "--system",
             help="landmark[:GRANULARITY], late-chunking[:GRANULARITY], split-and-embed[:TOKENS[:OVERLAP%]], "
-            "smoothed[:TOKENS[:OVERLAP%]], truncated, windows. May be repeated.",
+            "smoothed[:TOKENS[:OVERLAP%]], truncated[:TOKENS], windows[:TOKENS]. May be repeated.",
             show_default="landmark, split-and-embed, late-chunking",
         ),
     ] = None,
@@ -72,6 +72,7 @@ def evaluate(
         str | None,
         typer.Option("--device", help='Such as "cpu" or "cuda:0"; found by itself.', show_default=False),
     ] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help='Of all systems; "bfloat16" is faster.')] = "float32",
 ) -> None:
     """Measure how well systems over one model find documents and passages, with confidence intervals.
 
@@ -86,8 +87,8 @@ def evaluate(
     datasets = [read_dataset(folder) for folder in folders]
     if queries is not None:
         datasets = [dataset.sample(queries, seed) for dataset in datasets]
-    ours = Model(model, device=device)
-    theirs = ours if base is None else Model(base, device=device)
+    ours = Model(model, device=device, dtype=dtype)
+    theirs = ours if base is None else Model(base, device=device, dtype=dtype)
     if base is None and ours.default.config.landmark_trained and any(spec.kind != "landmark" for spec in specs):
         warnings.warn(
             "this model was trained with landmarks, which the other systems do not use; to compare with the model "
@@ -106,7 +107,7 @@ def evaluate(
             baseline=baseline,
             cutoffs=Cutoffs(k=k, budget=budget, gain=gain.value),
             statistics=Statistics(resamples=resamples, seed=seed),
-            settings={"model": ours.name, "base": theirs.name, "queries": queries},
+            settings={"model": ours.name, "base": theirs.name, "queries": queries, "dtype": dtype},
         )
     except KeyboardInterrupt:
         typer.echo(

@@ -24,12 +24,17 @@ class Model:
         A folder, a hub id, or None for the bundled default.
     device : str, optional
         By default CUDA, else MPS, else CPU.
+    dtype : str
+        Such as "bfloat16".
     """
 
-    def __init__(self, name: str | Path | None = None, *, device: str | None = None) -> None:
+    def __init__(
+        self, name: str | Path | None = None, *, device: str | None = None, dtype: str = "float32"
+    ) -> None:
         self.name = str(name or "default")
         self._source = name
         self._device = device
+        self._dtype = dtype
         self._backend: Backend | None = None
 
     def encoder(self, **settings: Any) -> LandmarkEncoder:
@@ -45,7 +50,7 @@ class Model:
             settings,
             revision=None,
             device=self._device,
-            dtype="float32",
+            dtype=self._dtype,
             attn_implementation=None,
             trust_remote_code=False,
         )
@@ -99,7 +104,7 @@ class Model:
         from lmk_embed.backends.torch import quiet
 
         config = self.default.config
-        kwargs = {"dtype": "float32"}
+        kwargs = {"dtype": self._dtype}
         plain = not (self._folder / "modules.json").is_file() or (self._folder / "lmk_config.json").is_file()
         with quiet():
             if plain:

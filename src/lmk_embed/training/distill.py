@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -202,6 +203,8 @@ def distill(
     _claim(out, settings)
     texts = read_corpus(source.texts, work / "texts", sources=source.sources)
     queries = _queries(source, work)
+    for corpus in (texts, queries):
+        _report_problems(corpus)
     sampler = Sampler(
         student_parts.tokenizer,
         student_parts.config,
@@ -325,6 +328,15 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     part.replace(path)
+
+
+def _report_problems(corpus: TextCorpus | None) -> None:
+    if corpus is not None and (count := corpus.facts.problems.total()):
+        kinds = ", ".join(f"{number} {problem}" for problem, number in corpus.facts.problems.most_common())
+        warnings.warn(
+            f"{count} rows or files are not trained on ({kinds}); the first: {corpus.facts.examples[0]}",
+            stacklevel=3,
+        )
 
 
 def _queries(source: Source, work: Path) -> TextCorpus | None:

@@ -125,13 +125,21 @@ def write_card(card: Card, folder: Path) -> None:
             f"1 - cosine to the target: {losses[0]['cosine']:.3f} in the first steps, "
             f"{losses[-1]['cosine']:.3f} in the last; every {losses[0]['step']} steps in `training_log.csv`."
         ]
-    lines += ["", "## Training text", "", "| source | texts |", "|---|---|"]
-    lines += [f"| {name} | {count} |" for name, count in sorted(card.texts.facts.sources.items())]
+    lines += ["", "## Training text", "", *_sources(card.texts)]
     if card.queries is not None:
-        lines += ["", "Short texts:", "", "| source | texts |", "|---|---|"]
-        lines += [f"| {name} | {count} |" for name, count in sorted(card.queries.facts.sources.items())]
+        lines += ["", "Short texts:", "", *_sources(card.queries)]
     if card.scores:
         lines += ["", "## Scores while training", "", "| data set | score |", "|---|---|"]
         lines += [f"| {name} | {value:.3f} |" for name, value in sorted(card.scores.items())]
     lines += ["", "## Settings", "", "```json", json.dumps(settings, indent=2), "```", ""]
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _sources(corpus: TextCorpus) -> list[str]:
+    facts = corpus.facts
+    lines = ["| source | texts |", "|---|---|"]
+    lines += [f"| {name} | {count} |" for name, count in sorted(facts.sources.items())]
+    if facts.problems:
+        lines += ["", "Not trained on, because they cannot be used:", ""]
+        lines += [f"- {count}: {problem}" for problem, count in facts.problems.most_common()]
+    return lines
