@@ -9,7 +9,7 @@ from chroma_lmk.access import access_for
 from chroma_lmk.errors import StoreNotFoundError
 from chroma_lmk.reader import Reader
 from chroma_lmk.rows import COMPLETE
-from chroma_lmk.settings import DEFAULT_COLLECTION, StoreInfo, close, connect, find, read
+from chroma_lmk.settings import DEFAULT_COLLECTION, StoreInfo, close, connect, find, find_vectors, read
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -65,13 +65,18 @@ def drop_store(client_or_path: ClientAPI | str | Path, collection: str = DEFAULT
     """
     client, owned = connect(client_or_path, create=False)
     try:
-        if find(client, collection) is None:
+        found = find(client, collection)
+        if found is None:
             return False
+        # Stopped between the two, the collection is still there to be dropped again.
+        vectors = find_vectors(client, found[1]) if found[1].document_vectors else None
+        names = [*([vectors.name] if vectors else []), collection]
         access = access_for(client)
         access.acquire()
         try:
-            with access.changing(None):
-                client.delete_collection(collection)
+            for name in names:
+                with access.changing(None):
+                    client.delete_collection(name)
         finally:
             access.release()
             access.close()

@@ -21,7 +21,7 @@ _CHECK_DOCUMENTS = 64
 _CHECK_CHARACTERS = 2_000_000
 # Embedded documents are written once they have so many rows: about as fast as larger writes, and a crash loses
 # little work.
-WRITE_ROWS = 2_000
+WRITE_ROWS = 5_000
 # And at the latest after so long, since a slow encoder takes minutes for as many rows.
 _WRITE_SECONDS = 5.0
 

@@ -33,8 +33,14 @@ class Maintenance:
             Compare with ``document_digest(document)``.
         """
         opened = self._session.find()
-        states = opened.reader.states(id_list(ids)) if opened else {}
-        return {doc_id: state.digest for doc_id, state in states.items() if state.clean}
+        if opened is None:
+            return {}
+        states = opened.reader.states(id_list(ids))
+        digests = {doc_id: state.digest for doc_id, state in states.items() if state.clean}
+        if opened.vectors is None:
+            return digests
+        vectors = opened.vectors.reader.states(digests)
+        return {key: digest for key, digest in digests.items() if key in vectors and vectors[key].digest == digest}
 
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """Read all rows, and find those that a crash or something else left behind.
@@ -51,10 +57,11 @@ class Maintenance:
         opened = self._session.find()
         if opened is None:
             return VerifyReport()
+        vectors = opened.vectors.reader if opened.vectors else None
         if not repair:
-            return verify(opened.reader)
+            return verify(opened.reader, vectors)
         with self._session.lock:
-            return verify(opened.reader, self._session.writer())
+            return verify(opened.reader, vectors, self._session.writer())
 
     def export(self, path: str | Path) -> ExportReport:
         """Write all complete documents with their vectors to a Parquet file, to import them elsewhere.

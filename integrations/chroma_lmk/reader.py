@@ -64,12 +64,12 @@ class Reader:
         for page in self.pages(where=where, include=["metadatas"]):
             yield from zip(page["ids"], page["metadatas"], strict=True)
 
-    def states(self, doc_ids: Iterable[str]) -> dict[str, State]:
-        """Return what row 0 says, for the documents that have one."""
+    def states(self, doc_ids: Iterable[str], where: Mapping[str, Any] | None = None) -> dict[str, State]:
+        """Return what row 0 says, for the documents that have one, or one that matches."""
         wanted = {row_id(doc_id, 0): doc_id for doc_id in doc_ids}
         return {
             wanted[row]: read_state(metadata)
-            for page in self._by_id(list(wanted), ["metadatas"])
+            for page in self._by_id(list(wanted), ["metadatas"], where)
             for row, metadata in zip(page["ids"], page["metadatas"], strict=True)
         }
 
@@ -104,9 +104,11 @@ class Reader:
         """Return how many rows of these ids exist."""
         return sum(len(page["ids"]) for page in self._by_id(ids, []))
 
-    def _by_id(self, ids: Sequence[str], include: list[str]) -> Iterator[dict[str, Any]]:
+    def _by_id(
+        self, ids: Sequence[str], include: list[str], where: Mapping[str, Any] | None = None
+    ) -> Iterator[dict[str, Any]]:
         for page in pages(ids, PAGE):
-            yield self._get(ids=page, include=include)
+            yield self._get(ids=page, include=include, where=dict(where) if where else None)
 
     def _get(self, **arguments: Any) -> dict[str, Any]:
         return dict(self._call(lambda: self._collection.get(**arguments)))

@@ -29,6 +29,8 @@ _MAX_TIES = 1_000
 # Documents that are read whole to be ranked anew: so many for each hit, but not fewer than that.
 _WHOLE = 4
 _MIN_WHOLE = 20
+# Two ways to compute the same cosine differ by less.
+_SAME_SCORE = 1e-5
 
 
 class _Scored(Protocol):
@@ -101,7 +103,7 @@ def query_vector(query: Any, dimension: int) -> Vector:
     return unit(vector)
 
 
-def search(reader: Reader, index: Index, query: Query) -> list[Hit]:
+def search(reader: Reader, index: Index, query: Query, vectors: Index | None = None) -> list[Hit]:
     """Run a search.
 
     Parameters
@@ -110,6 +112,8 @@ def search(reader: Reader, index: Index, query: Query) -> list[Hit]:
     index : Index
         Of the same collection.
     query : Query
+    vectors : Index, optional
+        Of the document vectors.
 
     Returns
     -------
@@ -133,6 +137,11 @@ def search(reader: Reader, index: Index, query: Query) -> list[Hit]:
         return _settled(index, query, k, first, build)
     if query.document_score == "max":
         return _settled(index, query, k, first, lambda found: _document_hits(index, found, k))
+    if query.document_score == "document_vector" and vectors is not None and not query.where_document:
+        hits = _settled(vectors, query, k, k + 1, lambda found: _vector_hits(reader, found, query))
+        if hits:
+            return hits
+        # There are none; unless the vector of the only document is just being replaced, which takes two steps.
     return _rescored(reader, index, query)
 
 
@@ -214,6 +223,25 @@ def _rescored(reader: Reader, index: Index, query: Query) -> list[Hit]:
     best = _ranked({doc_id: _whole_score(each, query) for doc_id, each in whole.items()}, query)
     rows = {row.doc_id: row for row in _best_rows(index, [groups[doc_id] for doc_id in best])}
     return [Hit.of(rows[doc_id], score) for doc_id, score in best.items() if doc_id in rows]
+
+
+def _vector_hits(reader: Reader, found: Sequence[Candidate], query: Query) -> list[Hit]:
+    """Read the documents whose vectors were found, as far as they are stored and match in the state they have."""
+    states = reader.states((each.doc_id for each in found), query.where)
+    scores = {each.doc_id: each.score for each in found if each.doc_id in states and states[each.doc_id].complete}
+    hits: list[Hit] = []
+    for page in pages(scores, query.k):
+        for doc_id, whole in read_whole(reader, page)[0].items():
+            score = _whole_score(whole, query)
+            if abs(score - scores[doc_id]) < _SAME_SCORE:
+                score = scores[doc_id]  # else the vector is that of another state of the document
+            if query.min_score is None or score >= query.min_score:
+                cosines = np.clip(whole.vectors @ query.vector, -1, 1)
+                best = int(cosines.argmax())
+                hits.append(Hit.of(replace(whole.rows[best], score=float(cosines[best])), score))
+        if len(hits) >= query.k:
+            break
+    return sorted(hits, key=lambda hit: (-hit.score, hit.doc_id))[: query.k]
 
 
 def _whole_score(whole: WholeDocument, query: Query) -> float:

@@ -26,6 +26,7 @@ class Opened:
     collection: Collection
     reader: Reader
     index: Index
+    vectors: Opened | None = None  # of whole documents
 
 
 class Session:
@@ -80,7 +81,14 @@ class Session:
             with self.access.changing(None):
                 collection = settings.create(self.client, self.info)
             opened = self._opened = self._open(collection)
-        return Writer(opened.collection, self.access, opened.reader, self.limit())
+        vectors, limit = opened.vectors, self.limit()
+        return Writer(
+            opened.collection,
+            self.access,
+            opened.reader,
+            limit,
+            Writer(vectors.collection, self.access, vectors.reader, limit) if vectors else None,
+        )
 
     def limit(self) -> int:
         """Return how many rows the server takes in one call."""
@@ -100,4 +108,16 @@ class Session:
 
     def _open(self, collection: Collection) -> Opened:
         reader = Reader(collection, self.access)
-        return Opened(collection, reader, Index(reader, self.info.space))
+        return Opened(collection, reader, Index(reader, self.info.space), self._open_vectors())
+
+    def _open_vectors(self) -> Opened | None:
+        if not self.info.document_vectors:
+            return None
+        collection = settings.find_vectors(self.client, self.info)
+        if collection is None:
+            raise StoreError(
+                f"the document vectors of {self.info.collection!r} are gone: something has deleted the collection "
+                f"{self.info.vectors_collection!r}. Index the documents again (lmk index --rebuild)"
+            )
+        reader = Reader(collection, self.access)
+        return Opened(collection, reader, Index(reader, "cosine"))

@@ -21,6 +21,7 @@ from lmk_embed.errors import ConfigError, missing_extra
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
+    from chromadb.api.collection_configuration import CreateCollectionConfiguration
     from chromadb.api.models.Collection import Collection
 
 Space = Literal["cosine", "ip", "l2"]
@@ -29,7 +30,9 @@ SPACES: tuple[Space, ...] = ("cosine", "ip", "l2")
 DEFAULT_COLLECTION = "lmk"
 FORMAT = 1
 _FORMAT, _FINGERPRINT, _DIMENSION = "lmk:format", "lmk:fingerprint", "lmk:dimension"
-_SPACE, _ENCODER = "lmk:space", "lmk:encoder"
+_SPACE, _ENCODER, _VECTORS = "lmk:space", "lmk:encoder", "lmk:document-vectors"
+# The collection of the document vectors is named after that of the chunks and says to which it belongs.
+_SUFFIX, _OWNER = ".documents", "lmk:documents-of"
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
 
@@ -54,6 +57,8 @@ class StoreInfo:
         From which the encoder can be built again.
     format : int
         Version of the layout of the rows.
+    document_vectors : bool
+        Whether the vectors of whole documents are kept, too, in the collection ``vectors_collection``.
     """
 
     collection: str
@@ -62,6 +67,12 @@ class StoreInfo:
     space: Space
     encoder: dict[str, Any]
     format: int = FORMAT
+    document_vectors: bool = False
+
+    @property
+    def vectors_collection(self) -> str:
+        """Name of the collection of the document vectors."""
+        return self.collection + _SUFFIX
 
     @property
     def language(self) -> str:
@@ -72,7 +83,7 @@ class StoreInfo:
         return str(config.get("language") or "en")
 
     @classmethod
-    def of(cls, encoder: Encoder, collection: str, space: Space) -> StoreInfo:
+    def of(cls, encoder: Encoder, collection: str, space: Space, *, document_vectors: bool = False) -> StoreInfo:
         """Describe a new collection for an encoder.
 
         Raises
@@ -87,7 +98,19 @@ class StoreInfo:
             )
         if space not in SPACES:
             raise ConfigError(f"space must be one of {', '.join(SPACES)}, got {space!r}")
-        return cls(collection, encoder.fingerprint, encoder.dimension, space, encoder.to_dict())
+        info = cls(
+            collection,
+            encoder.fingerprint,
+            encoder.dimension,
+            space,
+            encoder.to_dict(),
+            document_vectors=document_vectors,
+        )
+        if document_vectors and not _NAME.fullmatch(info.vectors_collection):
+            raise ConfigError(
+                f"with document vectors a collection name has at most {512 - len(_SUFFIX)} characters"
+            )
+        return info
 
 
 def connect(client_or_path: ClientAPI | str | Path, *, create: bool) -> tuple[ClientAPI, bool]:
@@ -167,18 +190,21 @@ def create(client: ClientAPI, info: StoreInfo) -> Collection:
     """Create the collection, or return the one that another client has just created."""
     from chromadb.errors import ChromaError
 
+    if info.document_vectors:  # first, so that no collection ever misses that of its document vectors
+        _create_vectors(client, info)
     metadata = {
         _FORMAT: info.format,
         _FINGERPRINT: info.fingerprint,
         _DIMENSION: info.dimension,
         _SPACE: info.space,
         _ENCODER: json.dumps(info.encoder),
+        _VECTORS: info.document_vectors,
     }
     try:
         return client.create_collection(
             info.collection,
             metadata=metadata,
-            configuration={"hnsw": {"space": info.space, "sync_threshold": _SYNC_THRESHOLD}},
+            configuration=_configuration(info.space),
             embedding_function=None,
         )
     except ChromaError as error:
@@ -186,7 +212,52 @@ def create(client: ClientAPI, info: StoreInfo) -> Collection:
         if found is None:
             raise StoreError(f"Chroma could not make collection {info.collection!r}: {error}") from error
         check(found[1], info.fingerprint)
+        if found[1].document_vectors != info.document_vectors:
+            raise ConfigError(
+                f"collection {info.collection!r} was made by another store a moment ago, "
+                f"{'without' if info.document_vectors else 'with'} document vectors; open it again"
+            ) from error
         return found[0]
+
+
+def find_vectors(client: ClientAPI, info: StoreInfo) -> Collection | None:
+    """Return the collection of the document vectors; None if there is none.
+
+    Raises
+    ------
+    NotALandmarkCollectionError
+        If something else made the one of that name.
+    """
+    from chromadb.errors import NotFoundError
+
+    try:
+        return _own(client.get_collection(info.vectors_collection, embedding_function=None), info)
+    except NotFoundError:
+        return None
+
+
+def _create_vectors(client: ClientAPI, info: StoreInfo) -> None:
+    made = client.get_or_create_collection(
+        info.vectors_collection,
+        metadata={_OWNER: info.collection},
+        configuration=_configuration("cosine"),
+        embedding_function=None,
+    )
+    _own(made, info)
+
+
+def _own(vectors: Collection, info: StoreInfo) -> Collection:
+    if (vectors.metadata or {}).get(_OWNER) != info.collection:
+        raise NotALandmarkCollectionError(
+            f"the document vectors of {info.collection!r} go into a collection {info.vectors_collection!r}, and "
+            "something else made one of that name. Use another collection name, or delete it first: "
+            f"client.delete_collection({info.vectors_collection!r})"
+        )
+    return vectors
+
+
+def _configuration(space: Space) -> CreateCollectionConfiguration:
+    return {"hnsw": {"space": space, "sync_threshold": _SYNC_THRESHOLD}}
 
 
 def check(info: StoreInfo, fingerprint: str) -> None:
@@ -223,4 +294,5 @@ def read(collection: str, metadata: Any) -> StoreInfo | None:
         space=metadata[_SPACE],
         encoder=json.loads(metadata[_ENCODER]),
         format=int(metadata[_FORMAT]),
+        document_vectors=bool(metadata.get(_VECTORS, False)),
     )

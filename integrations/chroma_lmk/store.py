@@ -56,6 +56,9 @@ class LandmarkStore(Maintenance, AsyncMethods):
         A ``LandmarkEncoder``, or anything with the same methods.
     space : {"cosine", "ip", "l2"}, optional
         Distance Chroma orders by, for a new collection; "cosine" unless given. Scores are cosines in all three.
+    document_vectors : bool, optional
+        Whether a new collection keeps the vectors of whole documents, too, in a second collection
+        (``info.vectors_collection``), which makes ``document_score="document_vector"`` rank all documents.
 
     Raises
     ------
@@ -83,6 +86,7 @@ class LandmarkStore(Maintenance, AsyncMethods):
         encoder: Encoder | None = None,
         *,
         space: Space | None = None,
+        document_vectors: bool | None = None,
     ) -> None:
         if encoder is None:
             raise TypeError(
@@ -90,14 +94,20 @@ class LandmarkStore(Maintenance, AsyncMethods):
                 "LandmarkStore.open(client_or_path, collection)"
             )
         self._encoder = encoder
-        info = StoreInfo.of(encoder, collection, space or "cosine")
+        info = StoreInfo.of(encoder, collection, space or "cosine", document_vectors=bool(document_vectors))
         client, owned = settings.connect(client_or_path, create=True)
         self._session = Session(client, info)
         self._session.owned = owned
         weakref.finalize(self, self._session.close)
         try:
-            if self._session.find() is not None and space not in (None, self.info.space):
+            self._session.find()
+            if space not in (None, self.info.space):
                 raise ConfigError(f"collection {collection!r} has space {self.info.space!r}, not {space!r}")
+            if document_vectors not in (None, self.info.document_vectors):
+                raise ConfigError(
+                    f"collection {collection!r} was made {'without' if document_vectors else 'with'} document "
+                    "vectors; to change that, export() it and import_() the file into a new collection"
+                )
         except BaseException:
             self.close()
             raise
@@ -320,7 +330,8 @@ class LandmarkStore(Maintenance, AsyncMethods):
         document_score : {"max", "mean", "document_vector"}
             For documents: the cosine of the best chunk; the mean over all chunks; or the cosine with the vector of
             the document, as the encoder gives it. The last two rank the ``4 * k`` documents that own the best
-            chunks, and read all their vectors.
+            chunks, and read all their vectors; only a store with ``document_vectors`` ranks all documents by the
+            last one, unless there is a filter on the text of chunks.
         max_chars : int
             For passages: most characters. Only a single chunk may be longer. A passage grows by whole sentences.
         max_tokens : int, optional
@@ -356,7 +367,8 @@ class LandmarkStore(Maintenance, AsyncMethods):
         if not opened:
             return []
         try:
-            return search(opened.reader, opened.index, asked)
+            vectors = opened.vectors.index if opened.vectors else None
+            return search(opened.reader, opened.index, asked, vectors)
         except LandmarkError:
             raise
         except (TypeError, ValueError) as error:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from chroma_lmk.access import Access
+from chroma_lmk.document_vectors import row_of_chunks
 from chroma_lmk.errors import StoreError
 from chroma_lmk.reader import Reader, pages
-from chroma_lmk.rows import COMPLETE, ROWS, Row, State, replacing, row_id, row_ids
+from chroma_lmk.rows import COMPLETE, DOC, ROWS, Row, State, replacing, row_id, row_ids
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
@@ -50,13 +51,18 @@ class Writer:
         Of the same collection.
     limit : int
         Most rows the server takes in one call.
+    vectors : Writer, optional
+        Of the document vectors; it is always ahead, see ``document_vectors``.
     """
 
-    def __init__(self, collection: Collection, access: Access, reader: Reader, limit: int) -> None:
+    def __init__(
+        self, collection: Collection, access: Access, reader: Reader, limit: int, vectors: Writer | None = None
+    ) -> None:
         self._collection = collection
         self._access = access
         self._reader = reader
         self.limit = limit
+        self.vectors = vectors
 
     def write(self, documents: Sequence[Prepared]) -> set[str]:
         """Write documents, replacing what is stored under their ids.
@@ -71,6 +77,8 @@ class Writer:
         set of str
             The ids that were stored before.
         """
+        if self.vectors:
+            self.vectors.write_rows(row_of_chunks(document.rows) for document in documents if document.rows)
         old = self._reader.states(document.doc_id for document in documents)
         in_place = self._in_place(documents, old)
         self._delete({doc_id: state for doc_id, state in old.items() if doc_id not in in_place})
@@ -80,7 +88,13 @@ class Writer:
         ]
         self._upsert(rows)
         self._finish(documents, {doc_id: old[doc_id] for doc_id in in_place})
+        if self.vectors:
+            self.vectors.delete(document.doc_id for document in documents if not document.rows)
         return set(old)
+
+    def write_rows(self, rows: Iterable[Row]) -> None:
+        """Write documents of a single row."""
+        self.write([Prepared(str(row.metadata[DOC]), [row]) for row in rows])
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete documents and whatever a crash left of them.
@@ -90,13 +104,15 @@ class Writer:
         int
             Rows that belonged to them, also to an incomplete one; 0 for ids that are not stored.
         """
-        deleted = 0
+        deleted, doc_ids = 0, list(doc_ids)
         for page in pages(dict.fromkeys(doc_ids), self.limit):
             states = self._reader.states(page)
             for doc_id, state in states.items():
                 whole = state.chunks if state.complete else None
                 deleted += self._reader.existing(row_ids(doc_id, range(state.rows))) if whole is None else whole
             self._delete(states)
+        if self.vectors:
+            self.vectors.delete(doc_ids)
         return deleted
 
     def delete_rows(self, ids: Sequence[str]) -> None:

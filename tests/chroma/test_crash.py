@@ -33,10 +33,22 @@ def text(version: str, chunks: int) -> str:
 
 
 def rows(store: LandmarkStore) -> dict[str, tuple]:
-    if store.collection is None:
-        return {}
-    found = store.collection.get(include=["documents", "metadatas"])
-    return dict(zip(found["ids"], zip(found["documents"], found["metadatas"], strict=True), strict=True))
+    """All rows of chunks, and under other keys those of the document vectors."""
+    opened = store._session.find()
+    collections = {"": opened, "vector ": opened.vectors} if opened else {}
+    return {
+        prefix + row: rest
+        for prefix, each in collections.items()
+        if each is not None
+        for found in [each.collection.get(include=["documents", "metadatas", "embeddings"])]
+        for row, *rest in zip(
+            found["ids"],
+            found["documents"],
+            found["metadatas"],
+            np.round(found["embeddings"], 5).tolist(),
+            strict=True,
+        )
+    }
 
 
 def stop_after(store: LandmarkStore, calls: int) -> None:
@@ -74,10 +86,20 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("recover", ["add", "add unchanged", "repair", "delete"])
-@pytest.mark.parametrize("change", CHANGES)
+VECTORS = ("fresh small", "shorter", "only vector", "small to large", "blank small")
+
+
+@pytest.mark.parametrize("recover", ["add", "add unchanged", "add old", "repair", "delete"])
+@pytest.mark.parametrize(
+    ("change", "vectors"), [*((each, False) for each in CHANGES), *((each, True) for each in VECTORS)]
+)
 def test_stopping_between_any_two_calls(
-    collection: str, encoder: FakeEncoder, monkeypatch: pytest.MonkeyPatch, change: str, recover: str
+    collection: str,
+    encoder: FakeEncoder,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    recover: str,
+    vectors: bool,
 ) -> None:
     monkeypatch.setattr(Session, "limit", lambda self: LIMIT)
     before, after = CHANGES[change]
@@ -88,11 +110,12 @@ def test_stopping_between_any_two_calls(
     client = chromadb.EphemeralClient()
 
     def prepared(name: str) -> LandmarkStore:
-        store = LandmarkStore(client, f"{collection}-{name}", encoder)
+        store = LandmarkStore(client, f"{collection}-{name}", encoder, document_vectors=vectors)
         store.add([*others, *([old] if before else [])])
         return store
 
     with prepared("expected") as store:
+        unchanged = rows(store)
         store.add([new])
         expected = rows(store)
     for calls in range(100):
@@ -108,7 +131,11 @@ def test_stopping_between_any_two_calls(
             check_reads(store, old if before else None, new if after else None, others)
             if recover == "delete":
                 store.delete(["d"])
-                assert not any(row.startswith("d#") for row in rows(store))
+                assert not any(row.endswith("d#0") or row.startswith("d#") for row in rows(store))
+            elif recover == "add old" and before:
+                store.add([old], skip_unchanged=True)
+                assert rows(store) == unchanged
+                assert store.verify().ok
             elif recover == "repair":
                 store.verify(repair=True)
                 assert store.verify().ok
@@ -119,7 +146,7 @@ def test_stopping_between_any_two_calls(
         if finished:
             break
     assert finished
-    assert calls >= (1 if before + after <= 2 else 2) or change in (
+    assert calls >= vectors + (1 if before + after <= 2 else 2) or change in (
         "fresh small",
         "longer",
         "same length",
@@ -142,20 +169,38 @@ def check_reads(store: LandmarkStore, old: Document | None, new: Document | None
                     assert [each for each in possible if each.text[hit.start : hit.end] == hit.text]
                     assert hit.metadata in (OLD, NEW)
                     assert not got or hit.metadata == got[0].metadata
+        check_document_vectors(store, query, {each.id: each for each in [*others, *got]})
     if got:
         found = {(hit.start, hit.end) for hit in store.search("old0 new0", k=100) if hit.doc_id == "d"}
         assert len(found) == len(got[0].text.split()) // CHUNK
 
 
+def check_document_vectors(store: LandmarkStore, query: str, documents: dict[str, Document]) -> None:
+    """Every document that is stored is found, with the score of the state that is stored, and no other is."""
+    hits = store.search(query, k=40, per="document", document_score="document_vector")
+    vector = store.encoder.encode_queries([query])[0]
+    expected = {
+        key: float(store.encoder.encode_document(each.text).vector @ vector) for key, each in documents.items()
+    }
+    assert {hit.doc_id: hit.score for hit in hits} == pytest.approx(expected, abs=1e-5)
+    for filter_ in ({"old": 1}, {"new": 2}):
+        (key, value), *_ = filter_.items()
+        found = store.search(query, k=1, per="document", document_score="document_vector", where=filter_)
+        assert [hit.doc_id for hit in found] == [
+            each.id for each in documents.values() if each.metadata.get(key) == value
+        ]
+
+
+@pytest.mark.parametrize("vectors", [False, True])
 @pytest.mark.parametrize("chunks", [3, 4, 11])
 def test_deleting_can_stop_anywhere(
-    collection: str, encoder: FakeEncoder, monkeypatch: pytest.MonkeyPatch, chunks: int
+    collection: str, encoder: FakeEncoder, monkeypatch: pytest.MonkeyPatch, chunks: int, vectors: bool
 ) -> None:
     monkeypatch.setattr(Session, "limit", lambda self: LIMIT)
     client = chromadb.EphemeralClient()
     document, other = Document("d", text("old", chunks), OLD), Document("other", text("x", 3))
     for calls in range(10):
-        with LandmarkStore(client, f"{collection}-{calls}", encoder) as store:
+        with LandmarkStore(client, f"{collection}-{calls}", encoder, document_vectors=vectors) as store:
             store.add([document, other])
             stop_after(store, calls)
             try:
@@ -168,7 +213,9 @@ def test_deleting_can_stop_anywhere(
             check_reads(store, document, None, [other])
             left = sum(row.startswith("d#") for row in rows(store))
             assert store.delete(["d"]) == left
-            assert set(rows(store)) == {"other#0", "other#1", "other#2"}
+            vector = {"vector other#0"} if vectors else set()
+            assert set(rows(store)) == {"other#0", "other#1", "other#2"} | vector
+            assert store.verify().ok
         if finished:
             break
     assert finished
