@@ -95,7 +95,10 @@ class LandmarkVectorStore(VectorStore):
 
     @classmethod
     def from_store(cls, store: LandmarkStore, *, per: Per = "chunk") -> Self:
-        """Wrap a store that is open already, such as ``LandmarkStore.open("library.db")``."""
+        """Wrap a store that is open already, such as ``LandmarkStore.open("library.db")``.
+
+        The way to a collection with settings of its own: ``LandmarkStore(..., space="ip", document_vectors=True)``.
+        """
         made = cls.__new__(cls)
         made._store, made._per = store, per
         encoder = store.encoder
