@@ -10,7 +10,7 @@ some are missing, all of them are compared one by one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -113,13 +113,9 @@ class Index:
         list of StoredRow
             In the same order, without those that are gone by now or belong to a document that is not complete.
         """
-        missing = [each.id for each in candidates if each.row is None]
-        found = self._reader.rows(missing) if missing else {}
-        rows = [
-            each.row or replace(found[each.id], score=each.score)
-            for each in candidates
-            if each.row is not None or each.id in found
-        ]
+        missing = {each.id: each.score for each in candidates if each.row is None}
+        found = self._reader.rows(list(missing), missing) if missing else {}
+        rows = [row for each in candidates if (row := each.row or found.get(each.id)) is not None]
         large = {row.doc_id for row in rows if row.large}
         states = self._reader.states(large) if large else {}
         versions = {doc_id: state.version for doc_id, state in states.items() if state.complete}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -73,13 +74,13 @@ class Reader:
             for row, metadata in zip(page["ids"], page["metadatas"], strict=True)
         }
 
-    def rows(self, ids: Sequence[str]) -> dict[str, StoredRow]:
+    def rows(self, ids: Sequence[str], scores: Mapping[str, float] = MappingProxyType({})) -> dict[str, StoredRow]:
         """Return rows by id, without those that are missing or dead."""
         return {
-            row_id(row.doc_id, row.chunk): row
+            name: row
             for page in self._by_id(ids, ["metadatas", "documents"])
-            for text, metadata in zip(page["documents"], page["metadatas"], strict=True)
-            if (row := read_row(text, metadata)) is not None
+            for name, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True)
+            if (row := read_row(text, metadata, scores.get(name, 0.0))) is not None
         }
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:

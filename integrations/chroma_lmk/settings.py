@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable
@@ -149,7 +150,15 @@ def connect(client_or_path: ClientAPI | str | Path, *, create: bool) -> tuple[Cl
             return chromadb.PersistentClient(path=str(client_or_path)), True
         except Exception as error:  # also an AttributeError, at the second attempt on a damaged file
             raise StoreError(f"Chroma cannot open the database at {path}: {error}") from error
-    if not hasattr(client_or_path, "get_collection") or not hasattr(client_or_path, "get_settings"):
+    get_collection = getattr(client_or_path, "get_collection", None)
+    if inspect.iscoroutine(client_or_path) or inspect.iscoroutinefunction(get_collection):
+        if inspect.iscoroutine(client_or_path):
+            client_or_path.close()
+        raise TypeError(
+            "an asynchronous Chroma client cannot be used; pass chromadb.HttpClient(…) with the same settings. "
+            "With it, the methods of the store whose names begin with a (asearch, aadd, …) do not block the event loop"
+        )
+    if get_collection is None or not hasattr(client_or_path, "get_settings"):
         raise TypeError(f"expected a path or a synchronous Chroma client, got {type(client_or_path).__name__}")
     return client_or_path, False
 

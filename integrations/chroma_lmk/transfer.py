@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import numpy as np
 
 from chroma_lmk import metadata as codec
+from chroma_lmk.atomic import replaced
 from chroma_lmk.errors import DamagedStoreError, ExportFileError, FingerprintMismatchError, StoreError
 from chroma_lmk.ingest import WRITE_ROWS, AddReport
 from chroma_lmk.reader import Reader
@@ -88,7 +87,7 @@ def export_rows(reader: Reader | None, info: StoreInfo, path: str | Path) -> Exp
     schema = _schema(info)
     documents = chunks = 0
     with (
-        _replaced(Path(path)) as temporary,
+        replaced(Path(path)) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer,
     ):
         for whole in _documents(reader) if reader else ():
@@ -384,20 +383,6 @@ def _readable(path: Path) -> Iterator[None]:
         raise ExportFileError(
             f"{path} cannot be read as Parquet: {error}. It is damaged or something else; export it again"
         ) from error
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
-    """Write a file beside its place, and move it there once it is whole and on disk."""
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.part")
-    try:
-        yield temporary
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _pyarrow() -> tuple[Any, Any]:

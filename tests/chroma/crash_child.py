@@ -18,6 +18,7 @@ from lmk_embed.results import Document
 
 NAMES = [f"doc-{number}" for number in range(24)]
 FINAL = 1_000_000
+SEED = int(os.environ.get("LMK_SEED", "7"))  # runs with different seeds are different runs
 
 
 def version(name: str, round_: int) -> Document:
@@ -35,8 +36,8 @@ def final_documents() -> list[Document]:
 
 def work(path: str, round_: int) -> None:
     """One round: replace most documents, delete some."""
-    with LandmarkStore(path, "lmk", FakeEncoder()) as store:
-        rng = random.Random(round_)
+    with LandmarkStore(path, "lmk", FakeEncoder(), document_vectors=True) as store:
+        rng = random.Random(f"{SEED} {round_}")
         for _ in range(6):
             store.add(version(name, round_ * 100 + rng.randrange(100)) for name in rng.sample(NAMES, 12))
             store.delete(rng.sample(NAMES, 5))
@@ -51,7 +52,7 @@ def kills(path: str, count: int) -> None:
     # Small numbers, so that documents take several calls and the index is saved often.
     settings._SYNC_THRESHOLD = 60
     Session.limit = lambda self: 25
-    rng = random.Random(7)
+    rng = random.Random(SEED)
     killed = saving = 0
     for round_ in range(2 * count):
         if killed == count:
@@ -65,7 +66,7 @@ def kills(path: str, count: int) -> None:
         _, status = os.waitpid(child, 0)
         killed += os.WIFSIGNALED(status)
         saving += any(Path(path).glob("lmk-recovery/*.json"))
-    with LandmarkStore(path, "lmk", FakeEncoder()) as store:
+    with LandmarkStore(path, "lmk", FakeEncoder(), document_vectors=True) as store:
         store.add(final_documents(), skip_unchanged=True)
         store.delete(NAMES[20:])
     sys.stdout.write(f"{killed} {saving}\n")
@@ -89,7 +90,7 @@ def imports(path: str, file: str, count: int) -> None:
     transfer.WRITE_ROWS = 30
     settings._SYNC_THRESHOLD = 60
     Session.limit = lambda self: 25
-    rng = random.Random(3)
+    rng = random.Random(SEED)
     killed = 0
     for _ in range(count):
         child = os.fork()
@@ -106,6 +107,19 @@ def imports(path: str, file: str, count: int) -> None:
     sys.stdout.write(f"{killed}\n")
 
 
+def export(path: str, file: str) -> None:
+    """Begin an export and say so, then never finish."""
+
+    def begun(*_: object) -> None:
+        sys.stdout.write("begun\n")
+        sys.stdout.flush()
+        time.sleep(60)
+
+    transfer._record_batch = begun
+    with LandmarkStore(path, "lmk", FakeEncoder()) as store:
+        store.export(file)
+
+
 def plain_count(path: str) -> None:
     """Open the collection without this package; damaged files make Chroma fail, or even crash."""
     sys.stdout.write(f"{chromadb.PersistentClient(path).get_collection('lmk', embedding_function=None).count()}\n")
@@ -116,6 +130,8 @@ if __name__ == "__main__":
         kills(sys.argv[2], int(sys.argv[3]))
     elif sys.argv[1] == "imports":
         imports(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif sys.argv[1] == "export":
+        export(sys.argv[2], sys.argv[3])
     elif sys.argv[1] == "full-disk":
         full_disk(sys.argv[2])
     else:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import chromadb
 import pytest
 from chroma_fakes import FakeEncoder, sample_text
 
@@ -129,3 +130,16 @@ async def test_a_time_limit_leaves_whole_documents(slow_store: LandmarkStore, tm
     with LandmarkStore(tmp_path / "db", "lmk", SlowEncoder()) as again:
         assert 0 < again.count("document") < 60
         assert again.verify().ok
+
+
+async def test_an_asynchronous_client_is_refused_with_the_remedy(chroma_server: int, collection: str) -> None:
+    waiting = chromadb.AsyncHttpClient(host="127.0.0.1", port=chroma_server)
+    with pytest.raises(TypeError, match=r"pass chromadb.HttpClient\(…\)"):
+        LandmarkStore(waiting, collection, FakeEncoder())
+    client = await chromadb.AsyncHttpClient(host="127.0.0.1", port=chroma_server)
+    with pytest.raises(TypeError, match=r"asearch.*do not block the event loop"):
+        await LandmarkStore.aopen(client, collection)
+    remedy = chromadb.HttpClient(host="127.0.0.1", port=chroma_server)
+    async with LandmarkStore(remedy, collection, FakeEncoder()) as store:
+        assert (await store.aadd(library(3))).added == 3
+        assert len(await store.asearch("w1", k=3, per="document")) == 3

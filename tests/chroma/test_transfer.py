@@ -348,3 +348,24 @@ def test_without_pyarrow_the_message_says_what_to_install(
         local_store.export(tmp_path / "x.parquet")
     with pytest.raises(MissingExtraError):
         local_store.import_(tmp_path / "x.parquet")
+
+
+def test_what_a_killed_export_leaves_is_removed_by_the_next(tmp_path: Path) -> None:
+    path, folder = tmp_path / "index.parquet", tmp_path / "db"
+    with LandmarkStore(folder, "lmk", FakeEncoder()) as store:
+        store.add(library(3))
+    command = [sys.executable, str(CHILD), "export", str(folder), str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "begun\n"
+        (part,) = tmp_path.glob(".index.parquet.*.part")
+        with LandmarkStore(folder, "lmk", FakeEncoder()) as store:
+            store.export(path)
+            assert part.exists(), "its process is alive"
+            child.kill()
+            child.wait()
+            others = [tmp_path / ".other.parquet.part", tmp_path / ".index.parquet.elsewhere.1.part"]
+            for each in others:
+                each.touch()
+            assert store.export(path).documents == 3
+    assert not part.exists()
+    assert all(each.exists() for each in others)
