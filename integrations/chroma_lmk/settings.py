@@ -156,7 +156,7 @@ def connect(client_or_path: ClientAPI | str | Path, *, create: bool) -> tuple[Cl
             client_or_path.close()
         raise TypeError(
             "an asynchronous Chroma client cannot be used; pass chromadb.HttpClient(…) with the same settings. "
-            "With it, the methods of the store whose names begin with a (asearch, aadd, …) do not block the event loop"
+            "With it, the methods of the store that begin with a (asearch, aadd, …) do not block the event loop"
         )
     if get_collection is None or not hasattr(client_or_path, "get_settings"):
         raise TypeError(f"expected a path or a synchronous Chroma client, got {type(client_or_path).__name__}")
