@@ -7,6 +7,11 @@ Vectors are made beforehand, so the time is that of storing and finding, without
 that are ready, with all metadata the store adds, and the same index settings; it writes as many in a call as it
 takes. Each side has a database of its own; pieces of the rows, and then queries, alternate between the two, and
 which one goes first alternates, too.
+
+Each kind of search is compared with the same call: ``collection.query(query_embeddings=[vector], n_results=10,
+include=["documents", "metadatas", "distances"])``, with the same vector. That is what one does to get ten rows to
+show; it does not give ten documents or passages. The queries are stored chunks with noise, and the 20 chunks of a
+document are alike, so that one document owns the best 20 rows: ten documents are not among the first ten rows.
 """
 
 from __future__ import annotations

@@ -136,7 +136,9 @@ class LocalAccess(Access):
             self._started = False
         if not self._started or self._loaded.get(key, self._files.newest(key)) != self._files.newest(key):
             self._engine().start()
+            # Those of all collections: what the others hold is loaded anew as well, by a call that is guarded.
             self._loaded.clear()
+            self._current.clear()
             self._started = True
         if key not in self._loaded:
             with self._protected(collection):

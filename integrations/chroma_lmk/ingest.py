@@ -19,8 +19,8 @@ from lmk_embed.results import Document, DocumentEmbedding
 # A stream is checked in batches, before any document of the batch is embedded.
 _CHECK_DOCUMENTS = 64
 _CHECK_CHARACTERS = 2_000_000
-# Embedded documents are written once they have so many rows: about as fast as larger writes, and a crash loses
-# little work.
+# Embedded documents are written once they have so many rows, nearly as many as Chroma takes in a call: after each
+# write of more rows than ``settings._SYNC_THRESHOLD`` it saves its index, which takes the longer the larger it is.
 WRITE_ROWS = 5_000
 # And at the latest after so long, since a slow encoder takes minutes for as many rows.
 _WRITE_SECONDS = 5.0

@@ -189,7 +189,7 @@ class LandmarkStore(Maintenance, AsyncMethods):
     ) -> AddReport:
         """Store documents; one that is known by its id is replaced exactly.
 
-        The documents are read one after the other, embedded once, and written some 2,000 chunks at a time. Killed
+        The documents are read one after the other, embedded once, and written some 5,000 chunks at a time. Killed
         at any instant and run again, the collection ends up with the same rows. Reading the ids of a very long
         stream takes memory for the ids, nothing else grows.
 
