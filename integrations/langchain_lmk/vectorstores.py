@@ -97,7 +97,7 @@ class LandmarkVectorStore(VectorStore):
     def from_store(cls, store: LandmarkStore, *, per: Per = "chunk") -> Self:
         """Wrap a store that is open already, such as ``LandmarkStore.open("library.db")``.
 
-        The way to a collection with settings of its own: ``LandmarkStore(..., space="ip", document_vectors=True)``.
+        The way to a collection with settings of its own: ``LandmarkStore(..., document_vectors=True)``.
         """
         made = cls.__new__(cls)
         made._store, made._per = store, per
