@@ -44,8 +44,6 @@ class TestNames:
             "smoothed:256:20%",
             "truncated",
             "windows",
-            "truncated:512",
-            "windows:256",
         ],
     )
     def test_a_name_names_one_system(self, name: str) -> None:
@@ -77,7 +75,7 @@ class TestNames:
             ("split-and-embed:20%", "needs a number of tokens"),
             ("landmark:granularty=3", "did you mean 'granularity'"),
             ("landmark:boundaries=word", "boundaries must be one of"),
-            ("truncated:64:x=1", "the form is truncated:TOKENS"),
+            ("truncated:64", "truncated has no parts"),
         ],
     )
     def test_what_is_wrong_is_named(self, name: str, message: str) -> None:
@@ -127,12 +125,14 @@ class TestMeaning:
         for span, vector in zip(found.spans[:n].tolist(), found.chunks[:n], strict=True):
             assert vector == pytest.approx(alone.encode_document(TEXTS[0][span[0] : span[1]]).vector, abs=1e-5)
 
-    def test_rows_of_another_length_can_be_asked_for(self, tiny: Model) -> None:
-        found = vectors("windows:100", tiny)
-        assert found.counts[0] == -(-tiny.count(TEXTS[0]) // 98)
-        cut = vectors("truncated:100", tiny)
-        assert cut.chunks[0] == pytest.approx(found.chunks[0], abs=1e-5)
-        assert cut.spans[0].tolist() == found.spans[0].tolist()
+    def test_rivals_read_rows_as_long_as_the_landmark_model_does(self, tiny_model: Path, tmp_path: Path) -> None:
+        LandmarkEncoder.from_pretrained(tiny_model, max_seq_length=40).save_pretrained(tmp_path / "short")
+        base = Model(tmp_path / "short")
+        longer = base.reading(100)
+        assert (base.default.max_seq_length, longer.default.max_seq_length) == (40, 100)
+        assert longer.transformer.max_seq_length == 100
+        assert vectors("windows", longer).counts[0] == -(-base.count(TEXTS[0]) // 98)
+        assert base.reading(9999).default.max_seq_length == 512, "all positions that it has"
 
     def test_all_systems_can_run_in_another_precision(self, tiny_model: Path) -> None:
         half = Model(tiny_model, device="cpu", dtype="bfloat16")

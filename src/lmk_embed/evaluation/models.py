@@ -11,7 +11,7 @@ from lmk_embed.checkpoint import locate
 from lmk_embed.encoder import LandmarkEncoder
 from lmk_embed.errors import missing_extra
 from lmk_embed.evaluation.splitting import Count, token_counter, transformer_digest
-from lmk_embed.loading import load_parts
+from lmk_embed.loading import Parts, load_parts
 from lmk_embed.tokens import ContentTokenizer
 
 
@@ -26,15 +26,23 @@ class Model:
         By default CUDA, else MPS, else CPU.
     dtype : str
         Such as "bfloat16".
+    max_seq_length : int, optional
+        Longest row, if not what the checkpoint says.
     """
 
     def __init__(
-        self, name: str | Path | None = None, *, device: str | None = None, dtype: str = "float32"
+        self,
+        name: str | Path | None = None,
+        *,
+        device: str | None = None,
+        dtype: str = "float32",
+        max_seq_length: int | None = None,
     ) -> None:
         self.name = str(name or "default")
         self._source = name
         self._device = device
         self._dtype = dtype
+        self._length = {} if max_seq_length is None else {"max_seq_length": max_seq_length}
         self._backend: Backend | None = None
 
     def encoder(self, **settings: Any) -> LandmarkEncoder:
@@ -45,18 +53,26 @@ class Model:
         CheckpointError, ConfigError
             As for :meth:`lmk_embed.LandmarkEncoder.from_pretrained`.
         """
-        parts = load_parts(
+        parts = self._parts(settings)
+        self._backend = self._backend or parts.backend
+        return LandmarkEncoder(
+            self._backend, parts.tokenizer, parts.config, max_positions=parts.max_positions, source=parts.source
+        )
+
+    def reading(self, length: int) -> Model:
+        """Return the same model with rows of another length, as long as it has positions."""
+        length = min(length, self._parts({}).max_positions)
+        return Model(self._source, device=self._device, dtype=self._dtype, max_seq_length=length)
+
+    def _parts(self, settings: dict[str, Any]) -> Parts:
+        return load_parts(
             self._source,
-            settings,
+            self._length | settings,
             revision=None,
             device=self._device,
             dtype=self._dtype,
             attn_implementation=None,
             trust_remote_code=False,
-        )
-        self._backend = self._backend or parts.backend
-        return LandmarkEncoder(
-            self._backend, parts.tokenizer, parts.config, max_positions=parts.max_positions, source=parts.source
         )
 
     @cached_property

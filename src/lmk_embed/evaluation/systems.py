@@ -5,8 +5,8 @@
 ``late-chunking[:G]``            means of token states after one long pass, sentences packed up to G tokens (64)
 ``split-and-embed[:N[:O%]]``     recursive splitter at N tokens with O per cent overlap, each chunk embedded alone
 ``smoothed[:N[:O%]]``            the same, each vector plus 0.3 x its neighbours
-``truncated[:N]``                one vector: what fits into one row of N tokens (as long as the model reads)
-``windows[:N]``                  rows of N tokens (as long as the model reads); the document is their mean
+``truncated``                    one vector: what fits into one row of the model
+``windows``                      rows as long as the model reads; the document is their mean
 ===============================  =================================================================================
 
 Systems of the model itself (``landmark``, ``late-chunking``) also take ``setting=value`` parts, with the
@@ -52,7 +52,7 @@ class SystemSpec:
     kind : str
         One of :data:`KINDS`.
     tokens : int or None
-        Most tokens of a chunk, or of a row where a chunk is a row; None: the kind's default.
+        Most tokens of a chunk; None: the kind's default.
     overlap : int
         Per cent; of splitters only.
     settings : mapping of str to Any
@@ -117,6 +117,8 @@ def _parse(name: str) -> list[SystemSpec]:
         near = difflib.get_close_matches(kind, KINDS, n=1)
         hint = f"did you mean {':'.join([near[0], *parts])!r}?" if near else f"there are {', '.join(KINDS)}"
         raise ConfigError(f"unknown system {name!r}; {hint}")
+    if kind in _WHOLE and parts:
+        raise ConfigError(f"system {name!r}: {kind} has no parts; give it as {kind!r}")
     if kind == "split-and-embed" and not parts:
         return [SystemSpec(kind, size, overlap) for overlap in (0, OVERLAP) for size in SIZES]
     if kind == "smoothed" and not parts:
@@ -131,17 +133,12 @@ def _parse(name: str) -> list[SystemSpec]:
             key, _, value = part.partition("=")
             settings[key] = _value(value)
         else:
-            raise ConfigError(f"system {name!r}: cannot read {part!r}; the form is {kind}:{_forms(kind)}")
+            form = "TOKENS:OVERLAP%" if kind in _SPLIT else "GRANULARITY:setting=value"
+            raise ConfigError(f"system {name!r}: cannot read {part!r}; the form is {kind}:{form}")
     if kind in _SPLIT and tokens is None:
         raise ConfigError(f"system {name!r} needs a number of tokens, such as {kind}:{SIZES[0]}:{overlap}%")
     LandmarkConfig().override(**settings)  # a wrong setting is refused before any model is loaded
     return [SystemSpec(kind, tokens, overlap, settings)]
-
-
-def _forms(kind: str) -> str:
-    if kind in _SPLIT:
-        return "TOKENS:OVERLAP%"
-    return "TOKENS" if kind in _WHOLE else "GRANULARITY:setting=value"
 
 
 def _value(text: str) -> Any:
@@ -216,8 +213,7 @@ def _settings(spec: SystemSpec, base: Model) -> dict[str, Any]:
         return {**settings, "granularity": spec.tokens or LATE, **spec.settings}
     pooling = base.default.config.base_pooling
     overflow = "truncate" if spec.kind == "truncated" else "window"
-    length = {} if spec.tokens is None else {"max_seq_length": spec.tokens}
-    return length | {
+    return {
         "pooling": pooling,
         "boundaries": "fixed",
         "granularity": None,
