@@ -295,6 +295,33 @@ def large_folder(tmp_path: Path) -> Path:
     return root
 
 
+def test_rows_that_a_stopped_run_left_over_are_removed_by_the_next(
+    lmk: Lmk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is as the index has it, but the rows of its longer past are still there."""
+    from chroma_lmk import LandmarkStore, StoreError
+    from chroma_lmk.writer import Writer
+
+    file = tmp_path / "note.txt"
+    file.write_text("The deposit is three months of rent. " * 60)
+    lmk("index", "note.txt", "--db", "db")
+    file.write_text("The deposit is two months of rent.")
+
+    def stop(*_: object) -> None:
+        raise StoreError("stopped here")
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Writer, "_finish", stop)
+        lmk("index", "note.txt", "--db", "db", code=1)
+    with LandmarkStore.open(tmp_path / "db") as store:
+        assert not store.verify().ok
+    lmk("index", "note.txt", "--db", "db")
+    with LandmarkStore.open(tmp_path / "db") as store:
+        assert store.verify().ok
+        assert store.count() == 1
+    assert "1 unchanged" in lmk("index", "note.txt", "--db", "db").stdout
+
+
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted_runs_finish_when_run_again(
     lmk: Lmk, large_folder: Path, tmp_path: Path, tiny_model: Path, kill: signal.Signals

@@ -143,7 +143,9 @@ def index_files(store: LandmarkStore, found: Found, *, prune: bool) -> IndexRepo
         if not any(Path(doc_id).is_relative_to(document_id(root)) for doc_id in known):
             raise NoSuchPathError(f"no such file or folder, and no document of one in the index: {root}")
     with tqdm(total=len(found.paths), unit="file", desc="indexing", leave=False, disable=None) as bar:
-        run = _Run(found, known, bar)
+        # What a killed run has left half-cleaned is known, but has to be written again.
+        intact = {doc_id: str(known[doc_id].get("sha256")) for doc_id in store.digests(known)}
+        run = _Run(found, intact, bar)
         report = IndexReport(skipped=run.skipped)
         try:
             added = store.add(run.changed_documents(), on_encoded=run.encoded)
@@ -166,9 +168,9 @@ def index_files(store: LandmarkStore, found: Found, *, prune: bool) -> IndexRepo
 class _Run:
     """Reads files one by one and remembers which documents they stand for."""
 
-    def __init__(self, found: Found, known: dict[str, Any], bar: tqdm[Any]) -> None:
+    def __init__(self, found: Found, hashes: dict[str, str], bar: tqdm[Any]) -> None:
         self._found = found
-        self._known = known
+        self._hashes = hashes
         self._bar = bar
         self._seen: set[str] = set()
         self._roots = [Path(document_id(root)) for root in found.selection.roots]
@@ -188,7 +190,7 @@ class _Run:
         doc_id = document_id(path)
         try:
             raw = load(path)
-            if self._known.get(doc_id, {}).get("sha256") == raw.digest:
+            if self._hashes.get(doc_id) == raw.digest:
                 self._seen.add(doc_id)
                 self.unchanged += 1
                 return None
