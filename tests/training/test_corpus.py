@@ -66,7 +66,8 @@ def test_bad_rows_are_counted_and_named(tmp_path: Path) -> None:
     facts = read_corpus(paths, tmp_path / "cache").facts
     assert facts.sources == {"a.jsonl": 1}
     assert facts.problems["not a JSON value in UTF-8"] == 2
-    assert facts.problems["no text under 'text'"] == 2
+    assert facts.problems["no text under 'text'"] == 1
+    assert facts.problems["not a JSON object"] == 1
     assert facts.problems["the text is blank"] == 2
     assert facts.problems.total() == 7
     assert facts.examples[0] == f"{file}, line 3: not a JSON value in UTF-8"

@@ -34,7 +34,7 @@ def sampler(parts: Parts, tmp_path: Path, *, queries: bool = False, seed: int = 
         else None
     )
     settings = Recipe(**{"batch_tokens": 512, **recipe})
-    return Sampler(parts.tokenizer, parts.config, parts.max_positions, texts, asked, settings, seed)
+    return Sampler(parts.tokenizer, parts.config, parts.max_positions, texts, asked, None, settings, seed)
 
 
 def same(one: Batch, other: Batch) -> bool:
@@ -103,7 +103,9 @@ def test_text_without_spaces_and_tiny_texts_can_be_drawn(tiny_model: Path, tmp_p
     tiny = tmp_path / "b.txt"
     tiny.write_text("ok")
     texts = read_corpus([file, tiny], tmp_path / "cache")
-    drawn = Sampler(parts.tokenizer, parts.config, parts.max_positions, texts, None, Recipe(batch_tokens=256), 0)
+    drawn = Sampler(
+        parts.tokenizer, parts.config, parts.max_positions, texts, None, None, Recipe(batch_tokens=256), 0
+    )
     assert all(plan.pieces for number in range(8) for plan in drawn.batch(number).plans)
 
 
@@ -112,7 +114,7 @@ def test_text_that_no_tokenizer_knows_is_an_error_not_an_endless_search(tiny_mod
     file = tmp_path / "a.txt"
     file.write_text("\x00\x01" * 50)
     texts = read_corpus([file], tmp_path / "cache")
-    drawn = Sampler(parts.tokenizer, parts.config, parts.max_positions, texts, None, Recipe(), 0)
+    drawn = Sampler(parts.tokenizer, parts.config, parts.max_positions, texts, None, None, Recipe(), 0)
     with pytest.raises(CorpusError, match="hardly any text"):
         drawn.batch(0)
 

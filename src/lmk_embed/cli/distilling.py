@@ -44,6 +44,18 @@ def distill(
             help="Questions, as .jsonl (field query or text) or .txt; else sentences of the text stand for them.",
         ),
     ] = None,
+    spans: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--spans",
+            metavar="DIR",
+            help="Data set in BEIR layout with spans.jsonl: questions that also teach what answers them.",
+        ),
+    ] = None,
+    pairs: Annotated[
+        list[Path] | None,
+        typer.Option("--pairs", metavar="PATH", help="The same as .jsonl, with query and positive in each row."),
+    ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,6 +91,9 @@ def distill(
     neighbours: Annotated[
         float, typer.Option("--neighbours", min=0, help="Weight of neighbouring chunks in a target.")
     ] = 0.3,
+    answers: Annotated[
+        float, typer.Option("--answers", min=0, help="Weight of what --spans and --pairs teach.")
+    ] = 0.1,
     evaluate: Annotated[
         list[Path] | None,
         typer.Option(
@@ -120,13 +135,14 @@ def distill(
             datasets = [dataset.sample(eval_queries, seed) for dataset in datasets]
     outcome = run(
         None if base == DEFAULT_NAME else base,
-        Source(tuple(text), tuple(queries or ()), tuple(source or ())),
+        Source(tuple(text), tuple(queries or ()), tuple(source or ()), tuple(spans or ()), tuple(pairs or ())),
         out,
         init=init,
         recipe=Recipe(
             granularities=tuple(granularity) if granularity else Recipe().granularities,
             batch_tokens=batch_tokens,
             neighbour_weight=neighbours,
+            answer_weight=answers,
         ),
         schedule=Schedule(
             steps=steps, epochs=epochs, learning_rate=learning_rate, save_steps=save_steps, seed=seed

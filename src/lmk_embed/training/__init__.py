@@ -2,6 +2,7 @@
 
 from lmk_embed.training.corpus import CorpusError, Facts, TextCorpus, read_corpus
 from lmk_embed.training.distill import Outcome, Schedule, Source, distill
+from lmk_embed.training.questions import Question, Questions, read_questions
 from lmk_embed.training.sampling import Batch, Recipe, Sampler
 from lmk_embed.training.teacher import Targets, Teacher
 
@@ -10,6 +11,8 @@ __all__ = [
     "CorpusError",
     "Facts",
     "Outcome",
+    "Question",
+    "Questions",
     "Recipe",
     "Sampler",
     "Schedule",
@@ -19,4 +22,5 @@ __all__ = [
     "TextCorpus",
     "distill",
     "read_corpus",
+    "read_questions",
 ]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from lmk_embed.errors import LandmarkError, missing_extra
 from lmk_embed.tokens import encodable
 
-_ROWS = (".jsonl", ".jsonl.gz")
-_PLAIN = (".txt", ".md")
+ROWS = (".jsonl", ".jsonl.gz")
+PLAIN = (".txt", ".md")
 #: Problems that are described; all are counted.
 _SHOWN = 20
 #: Characters written at once.
@@ -127,7 +127,7 @@ def read_corpus(
     except ImportError as error:
         raise missing_extra("pyarrow", "train") from error
 
-    files, facts = _files(paths), Facts()
+    files, facts = text_files(paths), Facts()
     cache.mkdir(parents=True, exist_ok=True)
     part, stored = cache / "texts.part", cache / "texts.arrow"
     lengths: list[int] = []
@@ -162,8 +162,14 @@ class _Column(Sequence[str]):
         return str(self._column[index].as_py())
 
 
-def _files(paths: Sequence[Path]) -> list[tuple[Path, str]]:
-    """Return every file to read, and what its texts are called when their rows do not say."""
+def text_files(paths: Sequence[Path], kinds: tuple[str, ...] = ROWS + PLAIN) -> list[tuple[Path, str]]:
+    """Return every file to read, and what its texts are called when their rows do not say.
+
+    Raises
+    ------
+    CorpusError
+        If a path does not exist, or no file is of these kinds.
+    """
     files: list[tuple[Path, str]] = []
     for path in paths:
         if path.is_file():
@@ -171,14 +177,14 @@ def _files(paths: Sequence[Path]) -> list[tuple[Path, str]]:
             continue
         if not path.is_dir():
             raise CorpusError(f"no such file or folder: {path}")
-        inside = sorted(each for each in path.rglob("*") if each.is_file() and each.name.endswith(_ROWS + _PLAIN))
+        inside = sorted(each for each in path.rglob("*") if each.is_file() and each.name.endswith(kinds))
         # Explanations beside the rows are no training text.
-        if any(each.name.endswith(_ROWS) for each in inside):
-            inside = [each for each in inside if each.name.endswith(_ROWS)]
+        if any(each.name.endswith(ROWS) for each in inside):
+            inside = [each for each in inside if each.name.endswith(ROWS)]
         files += [(each, each.relative_to(path).as_posix()) for each in inside]
     if not files:
         raise CorpusError(
-            f"no text in {', '.join(map(str, paths))}: expected files that end in {', '.join(_ROWS + _PLAIN)}"
+            f"no text in {', '.join(map(str, paths))}: expected files that end in {', '.join(kinds)}"
         )
     return files
 
@@ -187,7 +193,7 @@ def _chosen(
     files: Iterable[tuple[Path, str]], names: Sequence[str], sources: Sequence[str], facts: Facts
 ) -> Iterator[str]:
     for path, label in files:
-        texts = _rows(path, label, names, facts) if label.endswith(_ROWS) else _plain(path, label, facts)
+        texts = _rows(path, label, names, facts) if label.endswith(ROWS) else _plain(path, label, facts)
         for source, text in texts:
             if sources and not any(fnmatchcase(source, pattern) for pattern in sources):
                 facts.left_out[source] += 1
@@ -198,6 +204,27 @@ def _chosen(
 
 
 def _rows(path: Path, label: str, names: Sequence[str], facts: Facts) -> Iterator[tuple[str, str]]:
+    for where, row in json_rows(path, label, facts):
+        text = next((row[name] for name in names if name in row), None)
+        if not isinstance(text, str):
+            facts.bad(where, f"no text under {' or '.join(map(repr, names))}")
+        elif not text.strip():
+            facts.bad(where, "the text is blank")
+        else:
+            yield str(row.get("source") or label), encodable(text)
+
+
+def json_rows(path: Path, label: str, facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the JSON objects of a file, one a line, each with file and line; what is none is counted.
+
+    Parameters
+    ----------
+    path : Path
+    label : str
+        Its name; one that ends in ``.gz`` is decompressed.
+    facts : Facts
+        Where problems are counted.
+    """
     try:
         with gzip.open(path, "rb") if label.endswith(".gz") else path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -209,13 +236,10 @@ def _rows(path: Path, label: str, names: Sequence[str], facts: Facts) -> Iterato
                 except ValueError:
                     facts.bad(where, "not a JSON value in UTF-8")
                     continue
-                text = next((row[name] for name in names if name in row), None) if isinstance(row, dict) else None
-                if not isinstance(text, str):
-                    facts.bad(where, f"no text under {' or '.join(map(repr, names))}")
-                elif not text.strip():
-                    facts.bad(where, "the text is blank")
+                if isinstance(row, dict):
+                    yield where, row
                 else:
-                    yield str(row.get("source") or label), encodable(text)
+                    facts.bad(where, "not a JSON object")
     except (OSError, EOFError, zlib.error) as error:
         facts.bad(str(path), f"cannot be read to its end: {error}")
 

@@ -18,7 +18,8 @@ from lmk_embed.config import LandmarkConfig, RowPooling
 from lmk_embed.encoder import LandmarkEncoder
 from lmk_embed.errors import ConfigError, missing_extra
 from lmk_embed.loading import Parts, load_parts
-from lmk_embed.training.corpus import TextCorpus, read_corpus
+from lmk_embed.training.corpus import Facts, TextCorpus, read_corpus
+from lmk_embed.training.questions import read_questions
 from lmk_embed.training.record import Card, write_card, write_curve
 from lmk_embed.training.sampling import Recipe, Sampler
 from lmk_embed.training.teacher import Targets, Teacher
@@ -89,12 +90,16 @@ class Source:
     queries : tuple of Path
         Short texts of the kind that users ask (JSON rows with ``query`` or ``text``).
     sources : tuple of str
-        Patterns that the ``source`` of a row must match, in both.
+        Patterns that the ``source`` of a row must match, in all of them.
+    spans, pairs : tuple of Path
+        Questions with answers, where there are any; see :func:`read_questions`.
     """
 
     texts: tuple[Path, ...]
     queries: tuple[Path, ...] = ()
     sources: tuple[str, ...] = ()
+    spans: tuple[Path, ...] = ()
+    pairs: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,8 @@ def distill(
         "texts": [str(path) for path in source.texts],
         "queries": [str(path) for path in source.queries],
         "sources": list(source.sources),
+        "spans": [str(path) for path in source.spans],
+        "pairs": [str(path) for path in source.pairs],
         "recipe": _plain(asdict(recipe)),
         "schedule": asdict(schedule),
         "config": student_parts.config.to_dict(),
@@ -203,14 +210,19 @@ def distill(
     _claim(out, settings)
     texts = read_corpus(source.texts, work / "texts", sources=source.sources)
     queries = _queries(source, work)
-    for corpus in (texts, queries):
-        _report_problems(corpus)
+    questions = None
+    if source.spans or source.pairs:
+        questions = read_questions(source.spans, source.pairs, source.sources)
+    for corpus in (texts, queries, questions):
+        if corpus is not None:
+            _report_problems(corpus.facts)
     sampler = Sampler(
         student_parts.tokenizer,
         student_parts.config,
         student_parts.max_positions,
         texts,
         queries,
+        questions,
         recipe,
         schedule.seed,
     )
@@ -230,7 +242,7 @@ def distill(
     write_curve(result.history, work)
     if not result.finished:
         return Outcome(None, result.step, result.tokens)
-    _publish(student_parts, out, Card(command, settings, texts, queries, result.history, result.scores))
+    _publish(student_parts, out, Card(command, settings, texts, queries, questions, result.history, result.scores))
     return Outcome(out, result.step, result.tokens, result.scores)
 
 
@@ -330,11 +342,11 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
     part.replace(path)
 
 
-def _report_problems(corpus: TextCorpus | None) -> None:
-    if corpus is not None and (count := corpus.facts.problems.total()):
-        kinds = ", ".join(f"{number} {problem}" for problem, number in corpus.facts.problems.most_common())
+def _report_problems(facts: Facts) -> None:
+    if count := facts.problems.total():
+        kinds = ", ".join(f"{number} {problem}" for problem, number in facts.problems.most_common())
         warnings.warn(
-            f"{count} rows or files are not trained on ({kinds}); the first: {corpus.facts.examples[0]}",
+            f"{count} rows or files are not trained on ({kinds}); the first: {facts.examples[0]}",
             stacklevel=3,
         )
 

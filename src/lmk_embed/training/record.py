@@ -10,9 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmk_embed.training.corpus import TextCorpus
+from lmk_embed.training.corpus import Facts, TextCorpus
+from lmk_embed.training.questions import Questions
 
-_COLUMNS = ("step", "tokens", "loss", "cosine", "similarity", "norm", "learning_rate", "grad_norm", "seconds")
+_COLUMNS = (
+    "step",
+    "tokens",
+    "loss",
+    "cosine",
+    "similarity",
+    "norm",
+    "answer",
+    "learning_rate",
+    "grad_norm",
+    "seconds",
+)
 
 
 def write_curve(history: Sequence[dict[str, Any]], folder: Path) -> None:
@@ -49,8 +61,10 @@ def _plot(losses: Sequence[dict[str, Any]], scores: Sequence[dict[str, Any]], pa
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     left = figure.add_subplot()
-    for name in ("cosine", "similarity"):
+    for name in ("cosine", "similarity", "answer"):
         points = [(entry["step"], entry[name]) for entry in losses if name in entry]
+        if not points:
+            continue
         left.plot(*zip(*points, strict=True), label={"cosine": "1 - cosine"}.get(name, name), linewidth=1)
     left.set(xlabel="step", ylabel="loss", yscale="log")
     lines, labels = left.get_legend_handles_labels()
@@ -77,6 +91,7 @@ class Card:
     settings : dict
         Of the run.
     texts, queries : TextCorpus
+    questions : Questions or None
     history : list of dict
         The trainer's log.
     scores : dict of str to float
@@ -86,6 +101,7 @@ class Card:
     settings: dict[str, Any]
     texts: TextCorpus
     queries: TextCorpus | None
+    questions: Questions | None
     history: list[dict[str, Any]]
     scores: dict[str, float]
 
@@ -105,7 +121,7 @@ def write_card(card: Card, folder: Path) -> None:
     lines = [
         "# Landmark model",
         "",
-        f"Distilled without labels from `{settings['base']}`"
+        f"Distilled from `{settings['base']}`"
         + (f", starting from `{settings['init']}`." if settings["init"] else "."),
         "",
         "```python",
@@ -125,9 +141,11 @@ def write_card(card: Card, folder: Path) -> None:
             f"1 - cosine to the target: {losses[0]['cosine']:.3f} in the first steps, "
             f"{losses[-1]['cosine']:.3f} in the last; every {losses[0]['step']} steps in `training_log.csv`."
         ]
-    lines += ["", "## Training text", "", *_sources(card.texts)]
+    lines += ["", "## Training text", "", *_sources(card.texts.facts)]
     if card.queries is not None:
-        lines += ["", "Short texts:", "", *_sources(card.queries)]
+        lines += ["", "Short texts:", "", *_sources(card.queries.facts)]
+    if card.questions is not None:
+        lines += ["", "Questions with answers:", "", *_sources(card.questions.facts)]
     if card.scores:
         lines += ["", "## Scores while training", "", "| data set | score |", "|---|---|"]
         lines += [f"| {name} | {value:.3f} |" for name, value in sorted(card.scores.items())]
@@ -135,8 +153,7 @@ def write_card(card: Card, folder: Path) -> None:
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _sources(corpus: TextCorpus) -> list[str]:
-    facts = corpus.facts
+def _sources(facts: Facts) -> list[str]:
     lines = ["| source | texts |", "|---|---|"]
     lines += [f"| {name} | {count} |" for name, count in sorted(facts.sources.items())]
     if facts.problems:

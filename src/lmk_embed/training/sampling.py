@@ -6,7 +6,7 @@ what an undisturbed run would have drawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -21,9 +21,17 @@ from lmk_embed.layout import Row, rows, windows
 from lmk_embed.planning import Plan, Planner
 from lmk_embed.tokens import ContentTokenizer
 from lmk_embed.training.corpus import CorpusError, TextCorpus
+from lmk_embed.training.questions import Question, Questions
 
 #: What steps train on, in turn: rows of full length, rows of half that length, short texts.
 _CYCLE = ("full", "half", "full", "short")
+#: The same where there are questions with answers.
+_ASKED_CYCLE = ("full", "asked", "half", "asked", "full", "asked", "short", "asked")
+#: Share of a row's characters that may stand in front of an answer.
+_LEAD = 0.4
+_ROW_CHARACTERS = 4  # a token, in most text
+#: Most questions asked about one window.
+_ASKED = 6
 #: Characters a token takes at most, in text of any language; what is too much is left out.
 _CHARACTERS = 7
 #: A text's chance to be drawn grows with this power of its length: long ones often, short ones now and then.
@@ -57,6 +65,8 @@ class Recipe:
         Weight of the divergence between the student's similarities and the teacher's.
     norm_weight : float
         Weight of the term that keeps the lengths of landmark states even.
+    answer_weight : float
+        Weight of the contrast between chunks that answer a question and all others of the batch.
 
     Raises
     ------
@@ -72,6 +82,7 @@ class Recipe:
     temperature: float = 0.05
     similarity_weight: float = 0.3
     norm_weight: float = 0.1
+    answer_weight: float = 0.1
 
     def __post_init__(self) -> None:
         """Check the numbers where they enter."""
@@ -83,9 +94,25 @@ class Recipe:
             raise ConfigError(f"batch_tokens must be at least 1, got {self.batch_tokens}")
         if not self.temperature > 0:
             raise ConfigError(f"temperature must be above 0, got {self.temperature}")
-        for name in ("context_weight", "neighbour_weight", "similarity_weight", "norm_weight"):
+        for name in ("context_weight", "neighbour_weight", "similarity_weight", "norm_weight", "answer_weight"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question of a batch. Chunks are counted over the whole batch, text by text.
+
+    Attributes
+    ----------
+    query : range
+        Chunks of the question itself.
+    chunks : tuple of int
+        Those that answer it.
+    """
+
+    query: range
+    chunks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,10 +125,13 @@ class Batch:
         Of the draw.
     plans : tuple of Plan
         One a text; its pieces fit into one row.
+    answers : tuple of Answer
+        What is asked and where it is answered, in batches with questions.
     """
 
     number: int
     plans: tuple[Plan, ...]
+    answers: tuple[Answer, ...] = ()
 
     def rows(self, pooling: Pooling) -> list[Row]:
         """Lay every text out for a pooling; segments come text by text, chunk by chunk."""
@@ -135,6 +165,8 @@ class Sampler:
     texts : TextCorpus
     queries : TextCorpus or None
         Half of the short texts, where given; the rest are sentences of ``texts``.
+    questions : Questions or None
+        Every second batch asks some of them, where given.
     recipe : Recipe
     seed : int
     """
@@ -146,6 +178,7 @@ class Sampler:
         max_positions: int,
         texts: TextCorpus,
         queries: TextCorpus | None,
+        questions: Questions | None,
         recipe: Recipe,
         seed: int,
     ) -> None:
@@ -154,6 +187,7 @@ class Sampler:
         self._max_positions = max_positions
         self._texts = texts
         self._queries = queries
+        self._questions = questions
         self._recipe = recipe
         self._seed = seed
         weights = np.cumsum(texts.lengths.astype(np.float64) ** _LENGTH_POWER)
@@ -190,7 +224,10 @@ class Sampler:
             If text with at least one token is hardly ever found.
         """
         random = np.random.default_rng((self._seed, number))
-        kind = _CYCLE[number % len(_CYCLE)]
+        cycle = _CYCLE if self._questions is None else _ASKED_CYCLE
+        kind = cycle[number % len(cycle)]
+        if self._questions is not None and kind == "asked":
+            return self._asked(number, random, self._questions)
         budget = self._recipe.batch_tokens
         count = budget // (_SHORT_TOKENS if kind == "short" else self._rows[kind])
         draw = self._short if kind == "short" else lambda random: self._window(random, self._rows[kind])
@@ -230,6 +267,50 @@ class Sampler:
         whole = [each for each in sentences[1:-1] if _SHORT[0] <= len(each) <= _SHORT[1]]
         return whole[int(random.integers(len(whole)))] if whole else sentences[0][: _SHORT[1]]
 
+    def _asked(self, number: int, random: np.random.Generator, questions: Questions) -> Batch:
+        """Draw windows around answers, and behind them all the questions about what is in them."""
+        windows_of: list[Plan] = []
+        asked: list[tuple[Plan, tuple[int, ...]]] = []
+        tokens = chunks = 0
+        for _ in range(_ATTEMPTS):
+            question = questions.questions[int(random.integers(len(questions.questions)))]
+            plan, start = self._around(random, question, questions.documents[question.document])
+            if not plan.pieces:
+                continue
+            also = questions.by_document[question.document]
+            others = random.permutation(len(also))[:_ASKED].tolist()
+            for each in [question, *(also[at] for at in others if also[at] is not question)]:
+                found = tuple(chunks + at for at in _answering(plan, start, each.gold))
+                (query,) = self._planner("sentence", self._config.granularity or 64, None).queries([each.text])
+                if found and query.pieces:
+                    asked.append((first_row(query), found))
+            windows_of.append(plan)
+            chunks += len(plan.pieces)
+            tokens += plan.n_tokens + len(plan.pieces)
+            if tokens >= self._recipe.batch_tokens:
+                break
+        answers = []
+        for query, found in asked:
+            answers.append(Answer(range(chunks, chunks + len(query.pieces)), found))
+            chunks += len(query.pieces)
+        if not answers:
+            raise CorpusError("the questions have hardly any answer that fits into a row")
+        return Batch(number, (*windows_of, *(query for query, _ in asked)), tuple(answers))
+
+    def _around(self, random: np.random.Generator, question: Question, text: str) -> tuple[Plan, int]:
+        """Draw a window with an answer in it; also return where in the document it begins."""
+        length = self._rows["half" if random.random() < 0.5 else "full"]
+        granularity = int(random.choice(self._recipe.granularities))
+        gold = question.gold[int(random.integers(len(question.gold)))]
+        lead = int(random.integers(int(length * _ROW_CHARACTERS * _LEAD)))
+        start = max(0, gold[0] - lead)
+        if start:
+            start = min(text.find(" ", start, gold[0]) + 1 or gold[0], gold[0])
+        (plan,) = self._planner("sentence", granularity, length).documents(
+            [text[start : start + length * _CHARACTERS]], None
+        )
+        return (first_row(plan) if plan.pieces else plan), start
+
     def _excerpt(self, random: np.random.Generator, characters: int) -> str:
         """Draw a text, and a place in it where a word begins if it is long."""
         text = self._texts.texts[int(np.searchsorted(self._shares, random.random(), side="right"))]
@@ -239,6 +320,18 @@ class Sampler:
         excerpt = text[start : start + characters]
         word = excerpt.find(" ") + 1
         return excerpt[word:] if word < characters // 2 else excerpt
+
+
+def _answering(plan: Plan, start: int, gold: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the pieces that lie half or more in an answer, or hold half or more of one."""
+    found = []
+    for index, piece in enumerate(plan.pieces):
+        for first, last in gold:
+            shared = min(piece.end + start, last) - max(piece.start + start, first)
+            if shared > 0 and 2 * shared >= min(piece.end - piece.start, last - first):
+                found.append(index)
+                break
+    return found
 
 
 def first_row(plan: Plan) -> Plan:

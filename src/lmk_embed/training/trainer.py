@@ -155,10 +155,11 @@ class _DistillTrainer(Trainer):
         model.eval()  # no dropout: targets are exact, and noise only blurs what is learnt from them
         hidden = model(**self._backend.inputs(rows)).last_hidden_state
         states = segment_means(hidden.float(), rows)
-        parts = distillation_loss(states, targets.to(states.device), self._run.recipe)
+        parts = distillation_loss(states, targets.to(states.device), self._run.recipe, batch.answers)
         self.state.num_input_tokens_seen += sum(map(len, rows))
-        for name in ("cosine", "similarity", "norm"):
-            self._terms.setdefault(name, []).append(getattr(parts, name).item())
+        for name in ("cosine", "similarity", "norm", "answer"):
+            if (value := getattr(parts, name)) is not None:
+                self._terms.setdefault(name, []).append(value.item())
         return parts.total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
