@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPAT := .venv-compat
 
-.PHONY: demo test lint types pytest test-compat clean
+.PHONY: demo test lint types pytest fuzz test-compat clean
 
 demo: $(READY)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
@@ -20,6 +20,10 @@ types: $(READY)
 
 pytest: $(READY)
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# Property-based tests with examples that no run before has seen; not a part of `make test`.
+fuzz: $(READY)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 --dist loadfile -m hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; call: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 from lmk_embed.models import default_checkpoint
 
 # Workers of pytest-xdist share the cores; tiny models gain nothing from several threads and wait for each other.
 torch.set_num_threads(1)
+
+# `make test` gives the same verdict on the same code; `make fuzz` looks for new examples.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("fuzz", print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(scope="session")

@@ -93,10 +93,11 @@ def _stops(known: Surroundings, core: Span, max_chars: int, language: str) -> tu
         sentence = part[begin:stop]
         start = first + begin + len(sentence) - len(sentence.lstrip())
         end = first + begin + len(sentence.rstrip())
+        blank = start > end  # a line between paragraphs: neither a sentence nor a place to cut
         # Where the known part is cut off, nobody knows whether a sentence begins or ends.
-        if begin > 0 or (first == 0 and known.opens):
+        if not blank and (begin > 0 or (first == 0 and known.opens)):
             starts.add(start)
-        if stop < len(part) or (last == len(known.text) and known.closes):
+        if not blank and (stop < len(part) or (last == len(known.text) and known.closes)):
             ends.add(end)
         if end - start > max_chars // 2:
             inside = [chunk for chunk in known.chunks if start <= chunk[0] and chunk[1] <= end]

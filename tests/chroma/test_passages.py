@@ -127,6 +127,12 @@ def test_an_edge_is_that_of_a_sentence_or_of_a_chunk(
             assert start in {chunk[0] for chunk in chunks}
 
 
+def test_a_blank_line_is_no_place_to_cut() -> None:
+    text = "red red red red " + "x" * 40 + "\n\n\n- "
+    chunks = [(first, min(first + 2, len(text))) for first in range(0, len(text), 2)]
+    assert widened(Surroundings(text, chunks, True, True), (60, 61), (55, 61), 61) == (59, 61)
+
+
 def test_a_joined_hit_keeps_what_it_found(connect: object, collection: str) -> None:
     """Two hits with a chunk between that neither is: all three are in, and sentences around them."""
     lines = [f"0 1 0 line {number} here." for number in range(9)]
