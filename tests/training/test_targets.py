@@ -12,10 +12,11 @@ from families import FAMILIES
 from lmk_embed import ConfigError, LandmarkConfig, LandmarkEncoder
 from lmk_embed.config import RowPooling
 from lmk_embed.loading import Parts, load_parts
+from lmk_embed.planning import Plan
 from lmk_embed.results import unit
 from lmk_embed.training import Batch, CorpusError, Recipe, Sampler, Targets, Teacher, read_corpus
 from lmk_embed.training.losses import distillation_loss
-from lmk_embed.training.teacher import smoothed
+from lmk_embed.training.teacher import passages
 from training.sources import document, write_questions, write_texts
 
 STUDENT = {"pooling": "landmark", "landmark_trained": True, "max_seq_length": 128}
@@ -119,12 +120,29 @@ def test_text_that_no_tokenizer_knows_is_an_error_not_an_endless_search(tiny_mod
         drawn.batch(0)
 
 
+def passages_by_hand(plan: Plan, n_tokens: int) -> list[tuple[int, int]]:
+    """Grow every second chunk one neighbour at a time, each side by itself."""
+    spans = []
+    for center in range(0, len(plan.pieces), 2):
+        room = max(n_tokens - len(plan.pieces[center]), 0) // 2
+        first = last = center
+        left = right = room
+        while first > 0 and len(plan.pieces[first - 1]) <= left:
+            first -= 1
+            left -= len(plan.pieces[first])
+        while last + 1 < len(plan.pieces) and len(plan.pieces[last + 1]) <= right:
+            last += 1
+            right -= len(plan.pieces[last])
+        spans.append((plan.pieces[first].start, plan.pieces[last].end))
+    return spans
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_targets_are_the_chunk_alone_and_in_its_window(
+def test_targets_are_the_chunk_alone_in_its_window_and_in_its_passage(
     tiny_model: Path, tmp_path: Path, pooling: RowPooling
 ) -> None:
     parts = load(tiny_model, **STUDENT, base_pooling=pooling)
-    recipe = Recipe(batch_tokens=512, context_weight=0.7, neighbour_weight=0.4)
+    recipe = Recipe(batch_tokens=512, context_weight=0.7, passage_weight=0.4, passage_tokens=40)
     teacher = Teacher(parts.backend, pooling, recipe)
     batch = sampler(parts, tmp_path).batch(0)
     targets = teacher.targets(batch)
@@ -140,8 +158,13 @@ def test_targets_are_the_chunk_alone_and_in_its_window(
             np.stack([chunk.vector for chunk in encoder.encode_document(text, spans=spans).chunks])
             for encoder in (alone, in_window)
         ]
-        blended = unit(parts_of[0] + 0.7 * parts_of[1]) if len(spans) > 1 else parts_of[0]
-        expected = smoothed(blended, np.zeros(len(spans), dtype=np.int64), 0.4)
+        around = np.stack(
+            [alone.encode_document(text[first:last]).vector for first, last in passages_by_hand(plan, 40)]
+        )
+        around = np.stack([around[at // 2 : (at + 1) // 2 + 1].mean(0) for at in range(len(spans))])
+        expected = parts_of[0]
+        if len(spans) > 1:
+            expected = unit(parts_of[0] + 0.7 * parts_of[1] + 0.4 * unit(around))
         np.testing.assert_allclose(targets[at : at + len(spans)], expected, atol=2e-5)
         at += len(spans)
     assert at == len(targets)
@@ -152,7 +175,7 @@ def test_a_decoder_is_asked_at_its_last_token(tmp_path: Path) -> None:
     family.build(tmp_path / "qwen3")
     parts = load(tmp_path / "qwen3", **STUDENT, base_pooling="lasttoken")
     batch = sampler(parts, tmp_path).batch(0)
-    targets = Teacher(parts.backend, "lasttoken", Recipe(neighbour_weight=0)).targets(batch)
+    targets = Teacher(parts.backend, "lasttoken", Recipe(passage_weight=0)).targets(batch)
     alone = parts.backend.encode(batch.rows("lasttoken"))
     context = parts.backend.encode(batch.rows("landmark"))
     np.testing.assert_allclose(targets, unit(unit(alone) + unit(context)), atol=2e-5)
@@ -170,10 +193,17 @@ def test_short_texts_keep_the_vector_the_teacher_gives_them(tiny_model: Path, tm
     np.testing.assert_allclose(targets[starts[single]], expected, atol=2e-5)
 
 
-def test_neighbours_are_added_within_a_text_only() -> None:
-    vectors = unit(np.array([[1, 0], [0, 1], [1, 1]], dtype=np.float32))
-    mixed = smoothed(vectors, np.array([0, 0, 1]), 0.5)
-    np.testing.assert_allclose(mixed, unit(np.array([[1, 0.5], [0.5, 1], [1, 1]], dtype=np.float32)), atol=1e-6)
+@pytest.mark.parametrize("n_tokens", [1, 30, 60, 10_000])
+def test_a_passage_holds_whole_chunks_around_its_own(tiny_model: Path, tmp_path: Path, n_tokens: int) -> None:
+    parts = load(tiny_model, **STUDENT)
+    for number in range(4):
+        for plan in sampler(parts, tmp_path).batch(number).plans:
+            around = passages(plan, n_tokens).pieces
+            limit = min(n_tokens, plan.frame.capacity - 1)
+            assert [(piece.start, piece.end) for piece in around] == passages_by_hand(plan, limit)
+            for piece, own in zip(around, plan.pieces[::2], strict=True):
+                assert piece.first <= own.first < own.last <= piece.last
+                assert len(piece) <= max(limit, len(own))
 
 
 def test_kept_targets_are_not_computed_again(tiny_model: Path, tmp_path: Path) -> None:
@@ -218,7 +248,8 @@ def test_the_loss_is_what_its_formula_says() -> None:
         {"fixed_share": 1.5},
         {"batch_tokens": 0},
         {"temperature": 0.0},
-        {"neighbour_weight": -1.0},
+        {"passage_weight": -1.0},
+        {"passage_tokens": 0},
         {"context_weight": float("nan")},
     ],
 )

@@ -88,9 +88,9 @@ def distill(
         RowPooling | None,
         typer.Option("--pooling", help="How BASE pools a text.", show_default="what its folder says"),
     ] = None,
-    neighbours: Annotated[
-        float, typer.Option("--neighbours", min=0, help="Weight of neighbouring chunks in a target.")
-    ] = 0.3,
+    passages: Annotated[
+        float, typer.Option("--passages", min=0, help="Weight of the passage around a chunk in its target.")
+    ] = 1.0,
     answers: Annotated[
         float, typer.Option("--answers", min=0, help="Weight of what --spans and --pairs teach.")
     ] = 0.1,
@@ -141,7 +141,7 @@ def distill(
         recipe=Recipe(
             granularities=tuple(granularity) if granularity else Recipe().granularities,
             batch_tokens=batch_tokens,
-            neighbour_weight=neighbours,
+            passage_weight=passages,
             answer_weight=answers,
         ),
         schedule=Schedule(

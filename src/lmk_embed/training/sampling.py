@@ -57,8 +57,10 @@ class Recipe:
         Tokens of a step; more on a GPU.
     context_weight : float
         Weight of the chunk as the teacher sees it in its window, against the chunk alone, in a target.
-    neighbour_weight : float
-        Weight of the targets of both neighbours in a target.
+    passage_weight : float
+        Weight of the passage around the chunk, read without its document, against the chunk alone, in a target.
+    passage_tokens : int
+        Most tokens of that passage.
     temperature : float
         Of the similarity distributions.
     similarity_weight : float
@@ -78,7 +80,8 @@ class Recipe:
     fixed_share: float = 0.25
     batch_tokens: int = 2048
     context_weight: float = 1.0
-    neighbour_weight: float = 0.3
+    passage_weight: float = 1.0
+    passage_tokens: int = 256
     temperature: float = 0.05
     similarity_weight: float = 0.3
     norm_weight: float = 0.1
@@ -90,11 +93,12 @@ class Recipe:
             raise ConfigError(f"granularities must be at least 1, got {self.granularities}")
         if not 0 <= self.fixed_share <= 1:
             raise ConfigError(f"fixed_share must lie between 0 and 1, got {self.fixed_share}")
-        if self.batch_tokens < 1:
-            raise ConfigError(f"batch_tokens must be at least 1, got {self.batch_tokens}")
+        for name in ("batch_tokens", "passage_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.temperature > 0:
             raise ConfigError(f"temperature must be above 0, got {self.temperature}")
-        for name in ("context_weight", "neighbour_weight", "similarity_weight", "norm_weight", "answer_weight"):
+        for name in ("context_weight", "passage_weight", "similarity_weight", "norm_weight", "answer_weight"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lmk_embed.backends import Backend
 from lmk_embed.batching import token_batches
+from lmk_embed.boundaries import Piece
 from lmk_embed.config import Pooling, RowPooling
 from lmk_embed.layout import Row
+from lmk_embed.planning import Plan
 from lmk_embed.results import Matrix, unit
-from lmk_embed.training.sampling import Batch, Recipe
+from lmk_embed.training.sampling import Batch, Recipe, rows_of
 
 #: Padded tokens of a forward pass.
 _PASS_TOKENS = 8192
@@ -28,7 +30,7 @@ class Teacher:
     pooling : {"mean", "cls", "lasttoken"}
         How it pools a text.
     recipe : Recipe
-        ``context_weight`` and ``neighbour_weight`` are read.
+        ``context_weight``, ``passage_weight`` and ``passage_tokens`` are read.
     """
 
     def __init__(self, backend: Backend, pooling: RowPooling, recipe: Recipe) -> None:
@@ -53,13 +55,30 @@ class Teacher:
             vector of it, so that short texts, queries among them, keep their meaning.
         """
         alone = unit(self._encode(batch.rows(self._alone)))
-        text = np.repeat(np.arange(len(batch.chunks)), batch.chunks)
-        several = np.asarray(batch.chunks)[text] > 1
+        several = np.repeat(np.asarray(batch.chunks) > 1, batch.chunks)
         if not several.any():
             return alone
-        context = unit(self._encode(batch.rows(self._context)))
-        blended = np.where(several[:, None], unit(alone + self._recipe.context_weight * context), alone)
-        return smoothed(blended, text, self._recipe.neighbour_weight)
+        blend = alone.copy()
+        if self._recipe.context_weight:
+            blend += self._recipe.context_weight * unit(self._encode(batch.rows(self._context)))
+        if self._recipe.passage_weight:
+            blend += self._recipe.passage_weight * self._passages(batch.plans)
+        return np.where(several[:, None], unit(blend), alone)
+
+    def _passages(self, plans: Sequence[Plan]) -> Matrix:
+        """Return the vector of the passage around each chunk; every second one is a mean of those beside it."""
+        surroundings = [passages(plan, self._recipe.passage_tokens) for plan in plans]
+        rows = [row for each in surroundings for row in rows_of(each, self._alone)]
+        vectors = unit(self._encode(rows))
+        parts = []
+        at = 0
+        for plan, each in zip(plans, surroundings, strict=True):
+            own = vectors[at : at + len(each.pieces)]
+            at += len(each.pieces)
+            left = np.arange(len(plan.pieces)) // 2
+            right = np.minimum((np.arange(len(plan.pieces)) + 1) // 2, len(own) - 1)
+            parts.append(unit(own[left] + own[right]))
+        return np.concatenate(parts)
 
     def _encode(self, rows: Sequence[Row]) -> Matrix:
         starts = np.concatenate([[0], np.cumsum([len(row.segments) for row in rows])])
@@ -70,33 +89,30 @@ class Teacher:
         return states
 
 
-def smoothed(vectors: Matrix, text: NDArray[np.int64], weight: float) -> Matrix:
-    """Add to each vector its neighbours in the same text.
+def passages(plan: Plan, n_tokens: int) -> Plan:
+    """Surround every second chunk with its neighbours, as many on each side as half of what is left has room for.
 
     Parameters
     ----------
-    vectors : ndarray of float32, shape (n, D)
-    text : ndarray of int64, shape (n,)
-        The text that each belongs to.
-    weight : float
-        Of each neighbour.
+    plan : Plan
+        Its pieces share a row.
+    n_tokens : int
+        Most tokens of a passage; a longer chunk is a passage by itself.
 
     Returns
     -------
-    ndarray of float32, shape (n, D)
-        Unit length.
-
-    Examples
-    --------
-    >>> pair = np.eye(2, dtype=np.float32)
-    >>> bool(np.allclose(smoothed(pair, np.array([0, 1]), 0.5), pair))
-    True
+    Plan
+        A piece for chunk 0, for chunk 2, and so on.
     """
-    same = (text[1:] == text[:-1])[:, None] * np.float32(weight)
-    mixed = vectors.copy()
-    mixed[1:] += same * vectors[:-1]
-    mixed[:-1] += same * vectors[1:]
-    return unit(mixed)
+    costs = np.concatenate([[0], np.cumsum([len(piece) for piece in plan.pieces])])
+    around = []
+    for index in range(0, len(plan.pieces), 2):
+        room = max(min(n_tokens, plan.frame.capacity - 1) - len(plan.pieces[index]), 0) // 2
+        first = int(np.searchsorted(costs, costs[index] - room))
+        last = int(np.searchsorted(costs, costs[index + 1] + room, side="right")) - 2
+        start, end = plan.pieces[first], plan.pieces[last]
+        around.append(Piece(start.first, end.last, start.start, end.end))
+    return replace(plan, pieces=around, owners=[0] * len(around))
 
 
 class Targets:
