@@ -88,6 +88,8 @@ def _combine(checkpoint: Checkpoint, settings: Mapping[str, Any], limit: int, mo
         generative = any("CausalLM" in name for name in getattr(model_config, "architectures", None) or [])
         stated["base_pooling"] = "lasttoken" if generative else "mean"
     stated["max_seq_length"] = min(stated.get("max_seq_length") or default_row_length(limit), limit)
+    if settings.get("max_seq_length") not in (None, stated["max_seq_length"]):
+        stated.pop("overlap", None)  # it goes with the length of the rows
     asked = settings.get("pooling")
     if asked in get_args(RowPooling) and asked != stated.get("pooling"):
         # The checkpoint's granularity and context are about chunks that share a row.

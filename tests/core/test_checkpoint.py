@@ -192,6 +192,19 @@ class TestSaving:
         again.save_pretrained(tmp_path / "saved")  # a checkpoint may be replaced, its own included
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "saved"]
 
+    def test_a_saved_overlap_goes_with_the_saved_length_of_rows(self, model: Path, tmp_path: Path) -> None:
+        LandmarkEncoder.from_pretrained(model).save_pretrained(tmp_path / "saved")
+        overlaps = [
+            LandmarkEncoder.from_pretrained(tmp_path / "saved", **settings).config.overlap
+            for settings in (
+                {},
+                {"max_seq_length": 512},
+                {"max_seq_length": 32},
+                {"max_seq_length": 32, "overlap": 5},
+            )
+        ]
+        assert overlaps == [128, 128, 8, 5]
+
     def test_the_same_weights_elsewhere_are_the_same(self, model: Path, tmp_path: Path) -> None:
         copy = shutil.copytree(model, tmp_path / "copy")
         one, other = LandmarkEncoder.from_pretrained(model), LandmarkEncoder.from_pretrained(copy)
@@ -256,7 +269,7 @@ def test_bundled_model_gives_known_vectors() -> None:
     encoder = LandmarkEncoder.from_pretrained()
     query = encoder.encode_query("How large is the deposit?")
     doc = encoder.encode_document("The deposit is three months of rent. " * 8)
-    assert default_checkpoint()[0].is_dir()
+    assert default_checkpoint().is_dir()
     np.testing.assert_allclose(query[:4], CANONICAL_QUERY, atol=2e-5)
     np.testing.assert_allclose(doc.vector[:4], CANONICAL_DOCUMENT, atol=2e-5)
     assert [chunk.n_tokens for chunk in doc.chunks] == [64]
