@@ -16,8 +16,6 @@ from torch import Tensor
 
 from lmk_embed.planning import Plan
 
-_NONE = -1
-
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
@@ -56,8 +54,9 @@ def pack(plans: Sequence[Plan], pad_id: int) -> dict[str, Tensor]:
     -------
     dict
         ``input_ids`` and ``attention_mask``, shape (texts, tokens); ``row_lengths``, shape (texts, rows), zeros
-        behind the last row; ``segments``, shape (texts, segments, 4): row, first and last position in the row,
-        whether it is a chunk alone; -1 behind the last one.
+        behind the last row; ``segments``, shape (texts, segments, 4): row, counted from 1, first and last position
+        in the row, whether it is a chunk alone; zeros behind the last one, since losses that combine columns fill
+        up with zeros.
     """
     lines, lengths, segments = [], [], []
     for plan in plans:
@@ -68,8 +67,8 @@ def pack(plans: Sequence[Plan], pad_id: int) -> dict[str, Tensor]:
         segments.append(
             np.array(
                 [
-                    (index, first, last, index >= len(in_context))
-                    for index, row in enumerate(rows)
+                    (number, first, last, number > len(in_context))
+                    for number, row in enumerate(rows, start=1)
                     for first, last in row.segments
                 ]
             )
@@ -78,7 +77,7 @@ def pack(plans: Sequence[Plan], pad_id: int) -> dict[str, Tensor]:
         "input_ids": _padded(lines, pad_id),
         "attention_mask": _padded([np.ones(len(line)) for line in lines], 0),
         "row_lengths": _padded(lengths, 0),
-        "segments": _padded(segments, _NONE),
+        "segments": _padded(segments, 0),
     }
 
 
@@ -93,8 +92,8 @@ def unpack(features: dict[str, Any]) -> list[RowSlice]:
             own.append(RowSlice(text, start, start + length, []))
             start += length
         for row, first, last, alone in kept:
-            if row != _NONE:
-                own[row].segments.append((first, last, alone))
+            if row:
+                own[row - 1].segments.append((first, last, alone))
         rows += own
     return rows
 

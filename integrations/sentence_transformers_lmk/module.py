@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from sentence_transformers.base.modules import InputModule
 from torch import Tensor
@@ -20,7 +22,7 @@ from lmk_embed.encoder import BATCH_TOKENS
 from lmk_embed.errors import ConfigError
 from lmk_embed.loading import load_parts
 from lmk_embed.planning import Plan, Planner
-from lmk_embed.tokens import ContentTokenizer
+from lmk_embed.tokens import ContentTokenizer, encodable
 from sentence_transformers_lmk.features import RowSlice, pack, unpack
 
 
@@ -41,6 +43,12 @@ class LandmarkTransformer(InputModule):
     max_positions : int
         Most tokens of a row that the model can read.
 
+    Attributes
+    ----------
+    granularities : tuple of int
+        In training mode the granularity of each text is drawn from these, by the text itself, so that every
+        process and every resumed run draws the same; empty, and in evaluation mode: that of ``config``.
+
     Examples
     --------
     >>> from sentence_transformers import SentenceTransformer
@@ -55,8 +63,9 @@ class LandmarkTransformer(InputModule):
         self.tokenizer: Any = tokenizer
         self._content = ContentTokenizer(tokenizer, config.landmark_token)
         self._max_positions = max_positions
-        self._planners: dict[tuple[str, int | None], Planner] = {}
+        self._planners: dict[tuple[str, int | None, int | None], Planner] = {}
         self.config = Planner(self._content, config, max_positions).config
+        self.granularities: tuple[int, ...] = ()
 
     @classmethod
     def from_pretrained(
@@ -174,29 +183,64 @@ class LandmarkTransformer(InputModule):
         TypeError
             If an input is not a string.
         """
-        planner = self._planner(prompt or "", max_length)
-        plans = planner.queries(inputs) if task == "query" else planner.documents(inputs, None)
-        return pack(list[Plan](plans), self._content.pad_id)
+        varied = self.granularities if self.training else ()
+        if varied:
+            plans = [
+                plan
+                for text in inputs
+                for plan in self._plans(
+                    [text], self._planner(prompt or "", max_length, varied[_drawn(text, len(varied))]), task
+                )
+            ]
+        else:
+            plans = self._plans(inputs, self._planner(prompt or "", max_length, None), task)
+        return pack(plans, self._content.pad_id)
 
-    def _planner(self, prompt: str, max_length: int | None) -> Planner:
-        key = (prompt, max_length)
+    @staticmethod
+    def _plans(inputs: Sequence[Any], planner: Planner, task: str | None) -> list[Plan]:
+        return list(planner.queries(inputs) if task == "query" else planner.documents(inputs, None))
+
+    def _planner(self, prompt: str, max_length: int | None, granularity: int | None) -> Planner:
+        key = (prompt, max_length, granularity)
         if key not in self._planners:
-            rows = {} if max_length is None else {"max_seq_length": max_length, "overlap": None}
-            config = self.config.override(query_prompt=prompt, document_prompt=prompt, **rows)
+            changes: dict[str, Any] = {} if max_length is None else {"max_seq_length": max_length, "overlap": None}
+            if granularity is not None:
+                changes["granularity"] = granularity
+            config = self.config.override(query_prompt=prompt, document_prompt=prompt, **changes)
             self._planners[key] = Planner(self._content, config, self._max_positions)
         return self._planners[key]
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """Add ``sentence_embedding``, shape (texts, D), unit length; gradients flow through the pooling."""
+        """Run the model; gradients flow through the pooling.
+
+        Returns
+        -------
+        dict of Tensor
+            The features, and ``sentence_embedding``, shape (texts, D), unit length; ``chunk_embeddings``, shape
+            (chunks in context, D), raw, text by text in document order; ``chunk_counts``, shape (texts,).
+        """
         rows = unpack(features)
         vectors: list[Tensor] = []
-        owners: list[tuple[int, int]] = []
+        order: list[int] = []
         for batch in token_batches([len(row) for row in rows], BATCH_TOKENS):
             chosen = [rows[index] for index in batch]
             vectors.append(_segment_means(self._states(features["input_ids"], chosen), chosen))
-            owners += [(row.text, alone) for row in chosen for _, _, alone in row.segments]
+            order += batch
         pooled = torch.cat(vectors)[:, : self.config.truncate_dim]
-        return {**features, "sentence_embedding": _documents(pooled, owners, len(features["input_ids"]))}
+        # Rows went through the model by length; from here on they stand in the order of the texts.
+        starts = np.cumsum([0, *(len(rows[index].segments) for index in order)])
+        places = np.concatenate([np.arange(starts[at], starts[at + 1]) for at in np.argsort(order)])
+        pooled = pooled[torch.from_numpy(places).to(pooled.device)]
+        owners = [(row.text, alone) for row in rows for _, _, alone in row.segments]
+        in_context = torch.tensor([not alone for _, alone in owners], device=pooled.device)
+        texts = torch.tensor([text for text, _ in owners], device=pooled.device)
+        n_texts = len(features["input_ids"])
+        return {
+            **features,
+            "sentence_embedding": _documents(pooled, owners, n_texts),
+            "chunk_embeddings": pooled[in_context],
+            "chunk_counts": torch.bincount(texts[in_context], minlength=n_texts),
+        }
 
     def _states(self, lines: Tensor, rows: Sequence[RowSlice]) -> Tensor:
         """Run the model over rows, padded on the right; the mask comes from their lengths."""
@@ -214,6 +258,11 @@ class LandmarkTransformer(InputModule):
             extra["use_cache"] = False
         states: Tensor = self.model(input_ids=ids, attention_mask=mask, **extra).last_hidden_state
         return states
+
+
+def _drawn(text: str, n: int) -> int:
+    """Draw a number below n by the text alone, the same in every process."""
+    return zlib.crc32(encodable(text).encode()) % n
 
 
 def _segment_means(states: Tensor, rows: Sequence[RowSlice]) -> Tensor:

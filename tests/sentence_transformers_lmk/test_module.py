@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import column_merging_disabled, merge_feature_batches
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
@@ -172,6 +173,17 @@ class TestTraining:
         one, other = sliced([dict(f) for f in features], labels), whole([dict(f) for f in features], labels)
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
+    def test_losses_that_combine_columns_see_each_text_alone(self, model: SentenceTransformer) -> None:
+        """Short queries and long documents go through one forward pass, padded to the longest with zeros."""
+        model.eval()
+        columns = [model.preprocess(texts) for texts in (["a query", "another"], [TEXTS[0], TEXTS[3]])]
+        loss = MultipleNegativesRankingLoss(model)
+        combined = loss(columns, None)
+        with column_merging_disabled():
+            separate = loss(columns, None)
+        assert merge_feature_batches(columns) is not None
+        torch.testing.assert_close(combined, separate, atol=1e-5, rtol=1e-5)
+
     def test_the_encoder_keeps_its_weights(self, encoder: LandmarkEncoder) -> None:
         before = document_vectors(encoder)
         model = to_sentence_transformer(encoder, device="cpu")
@@ -187,6 +199,28 @@ class TestTraining:
         encoder = LandmarkEncoder.from_pretrained(tmp_path / "m")
         assert encoder.config.landmark_trained
         np.testing.assert_allclose(document_vectors(encoder), model.encode_document(TEXTS), atol=1e-5)
+
+    def test_chunks_come_in_the_order_of_the_texts(self, encoder: LandmarkEncoder) -> None:
+        model = to_sentence_transformer(encoder, device="cpu")
+        model.eval()
+        with torch.no_grad():
+            out = model(model.preprocess(TEXTS))
+        expected = [document.states for document in encoder.encode_documents(TEXTS) if document.chunks]
+        kept = np.repeat([text != "" for text in TEXTS], out["chunk_counts"])
+        np.testing.assert_allclose(out["chunk_embeddings"][kept], np.concatenate(expected), atol=1e-5)
+
+    def test_each_text_draws_its_own_granularity_and_always_the_same(self, model: SentenceTransformer) -> None:
+        module = model[0]
+        assert isinstance(module, LandmarkTransformer)
+        module.granularities = (4, 8, 16)
+        texts = [f"number {n} " * 20 for n in range(12)]
+        fixed = model.eval().preprocess(texts)["segments"][..., 0].count_nonzero(1)
+        model.train()
+        drawn = model.preprocess(texts)["segments"][..., 0].count_nonzero(1)
+        assert len(set(drawn.tolist())) == 3
+        assert fixed.tolist() == [5] * 12
+        again = model.preprocess(texts[::-1])["segments"][..., 0].count_nonzero(1)
+        assert drawn.tolist() == again.tolist()[::-1]
 
     def test_shorter_rows_for_training(self, model: SentenceTransformer) -> None:
         features = model.preprocess([TEXTS[0]], max_length=16)

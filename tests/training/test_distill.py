@@ -26,6 +26,7 @@ from lmk_embed import ConfigError, LandmarkEncoder
 from lmk_embed.cli import app
 from lmk_embed.errors import CheckpointError, LandmarkError
 from lmk_embed.training import CorpusError, Recipe, Schedule, Source, distill
+from lmk_embed.training.session import Progress
 from training.sources import document, write_questions, write_texts
 
 RECIPE = Recipe(batch_tokens=256, granularities=(8, 16))
@@ -116,25 +117,19 @@ def test_stopped_at_any_step_it_ends_up_with_the_same_weights(
     tiny_model: Path, texts: Path, tmp_path: Path
 ) -> None:
     """Interrupted after each of several steps, in the same process, and killed between two checkpoints."""
-    from lmk_embed.training import trainer
-
     run(tiny_model, texts, tmp_path / "whole")
-
-    class Interrupted(trainer._Stop):
-        pass
-
     for step in (1, 4, 7):
-        original = trainer._Record.on_step_end
+        original = Progress.on_step_end
 
         def stopping(self: Any, args: Any, state: Any, control: Any, at: int = step, **more: Any) -> None:
             self._stop.requested = self._stop.requested or state.global_step == at
             original(self, args, state, control, **more)  # noqa: B023
 
-        trainer._Record.on_step_end = stopping
+        Progress.on_step_end = stopping
         try:
             outcome = run(tiny_model, texts, tmp_path / "parts")
         finally:
-            trainer._Record.on_step_end = original
+            Progress.on_step_end = original
         assert outcome.folder is None
         assert outcome.step == step
         assert not (tmp_path / "parts" / "config.json").exists()

@@ -22,7 +22,7 @@ class RowPooling(StrEnum):
 def distill(
     base: Annotated[
         str,
-        typer.Argument(help='Folder or hub id of the base model; "default": the bundled one.', show_default=False),
+        typer.Argument(help="Folder or hub id of the base model.", show_default=False),
     ],
     text: Annotated[
         list[Path],
@@ -122,7 +122,6 @@ def distill(
     model for --model, with a card that says how it was made; its subfolder training has the loss curve and may be
     deleted.
     """
-    from lmk_embed.models import DEFAULT_NAME
     from lmk_embed.training import Recipe, Schedule, Source
     from lmk_embed.training import distill as run
 
@@ -134,7 +133,7 @@ def distill(
         if eval_queries is not None:
             datasets = [dataset.sample(eval_queries, seed) for dataset in datasets]
     outcome = run(
-        None if base == DEFAULT_NAME else base,
+        base,
         Source(tuple(text), tuple(queries or ()), tuple(source or ()), tuple(spans or ()), tuple(pairs or ())),
         out,
         init=init,

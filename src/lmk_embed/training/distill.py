@@ -6,9 +6,6 @@ state at each landmark learns to be what the base model says about that chunk, a
 
 from __future__ import annotations
 
-import json
-import shutil
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,19 +15,18 @@ from lmk_embed.config import LandmarkConfig, RowPooling
 from lmk_embed.encoder import LandmarkEncoder
 from lmk_embed.errors import ConfigError, missing_extra
 from lmk_embed.loading import Parts, load_parts
-from lmk_embed.training.corpus import Facts, TextCorpus, read_corpus
+from lmk_embed.training.corpus import TextCorpus, read_corpus
 from lmk_embed.training.questions import read_questions
 from lmk_embed.training.record import Card, write_card, write_curve
 from lmk_embed.training.sampling import Recipe, Sampler
 from lmk_embed.training.teacher import Targets, Teacher
+from lmk_embed.training.workspace import WORK, claim, publish, report_problems
 
 if TYPE_CHECKING:
     from lmk_embed.evaluation import Dataset
 
 #: Longest rows unless asked for otherwise: what inference reads has to be trained, and attention grows with it.
 _ROW = 512
-WORK = "training"
-_SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ class Outcome:
 
 
 def distill(
-    base: str | Path | None,
+    base: str | Path,
     source: Source,
     out: Path,
     *,
@@ -144,8 +140,8 @@ def distill(
 
     Parameters
     ----------
-    base : str, Path or None
-        The teacher: a folder, a hub id, or nothing for the bundled model. Not one that is a landmark model.
+    base : str or Path
+        The teacher: a folder or hub id. Not one that is a landmark model.
     source : Source
     out : Path
         The landmark model, once it is finished. What a run needs to go on, and its log, are in ``training`` in it.
@@ -194,20 +190,20 @@ def distill(
     student_parts = _student(init or base, teacher_parts, device, trust_remote_code=trust_remote_code)
     work = out / WORK
     settings = {
-        "base": str(base or "default"),
+        "base": str(base),
         "init": None if init is None else str(init),
         "texts": [str(path) for path in source.texts],
         "queries": [str(path) for path in source.queries],
         "sources": list(source.sources),
         "spans": [str(path) for path in source.spans],
         "pairs": [str(path) for path in source.pairs],
-        "recipe": _plain(asdict(recipe)),
+        "recipe": asdict(recipe),
         "schedule": asdict(schedule),
         "config": student_parts.config.to_dict(),
         "dtype": dtype,
         "datasets": [dataset.name for dataset in datasets],
     }
-    _claim(out, settings)
+    claim(out, settings)
     texts = read_corpus(source.texts, work / "texts", sources=source.sources)
     queries = _queries(source, work)
     questions = None
@@ -215,7 +211,7 @@ def distill(
         questions = read_questions(source.spans, source.pairs, source.sources)
     for corpus in (texts, queries, questions):
         if corpus is not None:
-            _report_problems(corpus.facts)
+            report_problems(corpus.facts)
     sampler = Sampler(
         student_parts.tokenizer,
         student_parts.config,
@@ -242,12 +238,14 @@ def distill(
     write_curve(result.history, work)
     if not result.finished:
         return Outcome(None, result.step, result.tokens)
-    _publish(student_parts, out, Card(command, settings, texts, queries, questions, result.history, result.scores))
+    read = {"Training text": texts, "Short texts": queries, "Questions with answers": questions}
+    facts = {title: corpus.facts for title, corpus in read.items() if corpus is not None}
+    _publish(student_parts, out, Card(command, settings, facts, result.history, result.scores))
     return Outcome(out, result.step, result.tokens, result.scores)
 
 
 def _teacher(
-    base: str | Path | None,
+    base: str | Path,
     pooling: RowPooling | None,
     max_seq_length: int | None,
     device: str | None,
@@ -259,7 +257,7 @@ def _teacher(
     parts = _load(base, asked, device, dtype, trust_remote_code=trust_remote_code)
     if parts.config.landmark_trained:
         raise ConfigError(
-            f"{base or 'the bundled model'} is a landmark model already; give the model it was made from as base, "
+            f"{base} is a landmark model already; give the model it was made from as base, "
             "and this one as init, to train it further"
         )
     if max_seq_length is not None and max_seq_length > parts.max_positions:
@@ -310,47 +308,6 @@ def _load(
     )
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings as they look after a trip through JSON, to compare them with stored ones."""
-    plain: dict[str, Any] = json.loads(json.dumps(settings))
-    return plain
-
-
-def _claim(out: Path, settings: dict[str, Any]) -> None:
-    """Begin a run in a folder, or make sure that the run in it is this one."""
-    path = out / WORK / _SETTINGS
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; give a folder")
-    if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        changed = [
-            f"{name}: {before.get(name)} before, {value} now"
-            for name, value in settings.items()
-            if before.get(name) != value
-        ]
-        if changed:
-            raise ConfigError(
-                f"{out} holds a run with other settings ({'; '.join(changed)}); give another folder, or delete "
-                "this one to start again"
-            )
-        return
-    if out.exists() and any(out.iterdir()):
-        raise ConfigError(f"{out} is not empty and holds no run to go on with; give another folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    part.replace(path)
-
-
-def _report_problems(facts: Facts) -> None:
-    if count := facts.problems.total():
-        kinds = ", ".join(f"{number} {problem}" for problem, number in facts.problems.most_common())
-        warnings.warn(
-            f"{count} rows or files are not trained on ({kinds}); the first: {facts.examples[0]}",
-            stacklevel=3,
-        )
-
-
 def _queries(source: Source, work: Path) -> TextCorpus | None:
     if not source.queries:
         return None
@@ -358,14 +315,12 @@ def _queries(source: Source, work: Path) -> TextCorpus | None:
 
 
 def _publish(student: Parts, out: Path, card: Card) -> None:
-    """Put the finished model in its place: ``config.json``, without which it is none, comes last."""
     encoder = LandmarkEncoder(
         student.backend, student.tokenizer, student.config, max_positions=student.max_positions
     )
-    scratch = out / WORK / "model"
-    encoder.save_pretrained(scratch)
-    write_card(card, scratch)
-    files = sorted(scratch.iterdir(), key=lambda path: path.name == "config.json")
-    for path in files:
-        path.replace(out / path.name)
-    shutil.rmtree(scratch)
+
+    def write(folder: Path) -> None:
+        encoder.save_pretrained(folder)
+        write_card(card, folder)
+
+    publish(out, write)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmk_embed.training.corpus import Facts, TextCorpus
-from lmk_embed.training.questions import Questions
+from lmk_embed.training.corpus import Facts
 
+_SCHEDULE = ("seed", "steps", "epochs", "batch_size", "learning_rate")
 _COLUMNS = (
     "step",
     "tokens",
@@ -90,8 +90,9 @@ class Card:
         That made it; empty if it was not made by one.
     settings : dict
         Of the run.
-    texts, queries : TextCorpus
-    questions : Questions or None
+        ``base``, ``init`` and ``schedule`` among them.
+    facts : dict of str to Facts
+        What was read, by a heading.
     history : list of dict
         The trainer's log.
     scores : dict of str to float
@@ -99,9 +100,7 @@ class Card:
 
     command: str
     settings: dict[str, Any]
-    texts: TextCorpus
-    queries: TextCorpus | None
-    questions: Questions | None
+    facts: dict[str, Facts]
     history: list[dict[str, Any]]
     scores: dict[str, float]
 
@@ -121,7 +120,7 @@ def write_card(card: Card, folder: Path) -> None:
     lines = [
         "# Landmark model",
         "",
-        f"Distilled from `{settings['base']}`"
+        f"Trained from `{settings['base']}`"
         + (f", starting from `{settings['init']}`." if settings["init"] else "."),
         "",
         "```python",
@@ -132,20 +131,18 @@ def write_card(card: Card, folder: Path) -> None:
     ]
     if card.command:
         lines += ["Made by", "", "```", card.command, "```", ""]
-    lines += [
-        f"Seed {schedule['seed']}, {schedule['steps']} steps, {schedule['epochs']} epochs"
-        + (f", {losses[-1]['tokens']:,} tokens read by the student." if losses else "."),
-    ]
+    said = ", ".join(f"{name.replace('_', ' ')} {schedule[name]}" for name in _SCHEDULE if name in schedule)
+    if losses and "tokens" in losses[-1]:
+        said += f", {losses[-1]['tokens']:,} tokens read"
+    lines += [said[:1].upper() + said[1:] + "."]
     if losses:
+        name = "cosine" if "cosine" in losses[0] else "loss"
         lines += [
-            f"1 - cosine to the target: {losses[0]['cosine']:.3f} in the first steps, "
-            f"{losses[-1]['cosine']:.3f} in the last; every {losses[0]['step']} steps in `training_log.csv`."
+            f"{'1 - cosine to the target' if name == 'cosine' else 'Loss'}: {losses[0][name]:.3f} in the first "
+            f"steps, {losses[-1][name]:.3f} in the last; every {losses[0]['step']} steps in `training_log.csv`."
         ]
-    lines += ["", "## Training text", "", *_sources(card.texts.facts)]
-    if card.queries is not None:
-        lines += ["", "Short texts:", "", *_sources(card.queries.facts)]
-    if card.questions is not None:
-        lines += ["", "Questions with answers:", "", *_sources(card.questions.facts)]
+    for title, facts in card.facts.items():
+        lines += ["", f"## {title}", "", *_sources(facts)]
     if card.scores:
         lines += ["", "## Scores while training", "", "| data set | score |", "|---|---|"]
         lines += [f"| {name} | {value:.3f} |" for name, value in sorted(card.scores.items())]

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
 
 from lmk_embed.backends.torch import TorchBackend, quiet, segment_means
 from lmk_embed.encoder import LandmarkEncoder
 from lmk_embed.loading import Parts
 from lmk_embed.training.losses import distillation_loss
-from lmk_embed.training.record import write_curve
 from lmk_embed.training.sampling import Batch, Recipe, Sampler
+from lmk_embed.training.session import Progress, Stop, finite, last_checkpoint
 from lmk_embed.training.teacher import Targets
 
 if TYPE_CHECKING:
@@ -31,7 +25,6 @@ if TYPE_CHECKING:
     from lmk_embed.training.distill import Schedule
 
 _LOG_STEPS = 20
-_STATE = "trainer_state.json"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +57,7 @@ def train(run: Run) -> Result:
     """Train from the last checkpoint on, or from the start."""
     backend = run.student.backend
     assert isinstance(backend, TorchBackend)
-    stop = _Stop()
+    stop = Stop()
     schedule = run.schedule
     arguments = TrainingArguments(
         output_dir=str(run.folder / "checkpoints"),
@@ -97,7 +90,7 @@ def train(run: Run) -> Result:
     )
     trainer = _DistillTrainer(run, backend, arguments, stop)
     with stop.listening(), quiet():
-        trainer.train(resume_from_checkpoint=_last_checkpoint(run.folder / "checkpoints"))
+        trainer.train(resume_from_checkpoint=last_checkpoint(run.folder / "checkpoints"))
     state = trainer.state
     return Result(
         finished=not stop.requested,
@@ -131,7 +124,7 @@ def _only(batches: Sequence[Batch]) -> dict[str, Batch]:
 class _DistillTrainer(Trainer):
     """Asks the teacher for the targets of each batch, and evaluates the student as its users will use it."""
 
-    def __init__(self, run: Run, backend: TorchBackend, arguments: TrainingArguments, stop: _Stop) -> None:
+    def __init__(self, run: Run, backend: TorchBackend, arguments: TrainingArguments, stop: Stop) -> None:
         self._run = run
         self._backend = backend
         self._terms: dict[str, list[float]] = {}
@@ -143,7 +136,7 @@ class _DistillTrainer(Trainer):
             train_dataset=_Draws(run.sampler, run.schedule.steps),
             eval_dataset=list(run.datasets) or None,
             data_collator=_only,
-            callbacks=[_Record(run, stop)],
+            callbacks=[Progress(run.folder, stop, evaluate=bool(run.datasets), show=run.show_progress)],
         )
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
@@ -160,7 +153,7 @@ class _DistillTrainer(Trainer):
         for name in ("cosine", "similarity", "norm", "answer"):
             if (value := getattr(parts, name)) is not None:
                 self._terms.setdefault(name, []).append(value.item())
-        return parts.total
+        return finite(parts.total, self)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the terms of the loss since the last log."""
@@ -195,74 +188,6 @@ def headline(encoder: LandmarkEncoder, dataset: Dataset) -> float:
     cutoffs = Cutoffs()
     first = score(dataset, vectors, queries, cutoffs)[0]
     return float(first.values[cutoffs.metrics(first.group)[0]].mean())
-
-
-@dataclass(slots=True)
-class _Stop:
-    """Turns the first Ctrl-C into an orderly end after the current step; the second one ends at once."""
-
-    requested: bool = False
-    _before: Any = field(default=None)
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            signal.default_int_handler(number, frame)
-        self.requested = True
-
-
-class _Record(TrainerCallback):
-    """Progress bar, loss curve and orderly end."""
-
-    def __init__(self, run: Run, stop: _Stop) -> None:
-        self._run = run
-        self._stop = stop
-        self._bar: tqdm[Any] | None = None
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        disable = None if self._run.show_progress else True
-        self._bar = tqdm(total=state.max_steps, initial=state.global_step, unit="step", disable=disable)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._bar is not None:
-            self._bar.update(state.global_step - self._bar.n)
-        if self._stop.requested:
-            control.should_save = control.should_training_stop = True
-        elif state.global_step >= state.max_steps and self._run.datasets:
-            control.should_evaluate = True
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        if self._bar is not None and logs and "loss" in logs:
-            self._bar.set_postfix(loss=f"{logs['loss']:.4f}", cosine=f"{logs.get('cosine', 0):.4f}")
-        write_curve(state.log_history, self._run.folder)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """Return the newest checkpoint that is complete; what a killed run left half-written is passed over."""
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
-    for path in found:
-        try:
-            # The trainer writes its state last.
-            json.loads((path / _STATE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return str(path)
-    return None
 
 
 def _best_scores(history: Sequence[dict[str, Any]], best_step: int | None) -> dict[str, float]:
