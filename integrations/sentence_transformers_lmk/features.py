@@ -56,12 +56,13 @@ def pack(plans: Sequence[Plan], pad_id: int) -> dict[str, Tensor]:
         ``input_ids`` and ``attention_mask``, shape (texts, tokens); ``row_lengths``, shape (texts, rows), zeros
         behind the last row; ``segments``, shape (texts, segments, 4): row, counted from 1, first and last position
         in the row, whether it is a chunk alone; zeros behind the last one, since losses that combine columns fill
-        up with zeros.
+        up with zeros; ``chunk_spans``, shape (texts, chunks, 2): characters of each chunk, zeros behind the last.
     """
-    lines, lengths, segments = [], [], []
+    lines, lengths, segments, spans = [], [], [], []
     for plan in plans:
         in_context = list(plan.rows())
         rows = in_context + list(plan.rows_alone())
+        spans.append(np.array([(piece.start, piece.end) for piece in plan.pieces] or [(0, 0)]))
         lines.append(np.concatenate([row.ids for row in rows]))
         lengths.append(np.array([len(row) for row in rows]))
         segments.append(
@@ -78,6 +79,7 @@ def pack(plans: Sequence[Plan], pad_id: int) -> dict[str, Tensor]:
         "attention_mask": _padded([np.ones(len(line)) for line in lines], 0),
         "row_lengths": _padded(lengths, 0),
         "segments": _padded(segments, 0),
+        "chunk_spans": _padded(spans, 0),
     }
 
 

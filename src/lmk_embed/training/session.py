@@ -131,6 +131,20 @@ class Progress(TrainerCallback):
             self._bar.close()
 
 
+def history_of(checkpoint: str | None) -> list[dict[str, Any]]:
+    """Return the log of the run up to a checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : str or None
+        As :func:`last_checkpoint` returns it.
+    """
+    if checkpoint is None:
+        return []
+    state: dict[str, Any] = json.loads((Path(checkpoint) / _STATE).read_text(encoding="utf-8"))
+    return [*state["log_history"], {"step": state["global_step"]}]
+
+
 def last_checkpoint(folder: Path) -> str | None:
     """Return the newest checkpoint that is complete; what a killed run left half-written is passed over.
 
