@@ -157,7 +157,7 @@ def test_stopped_and_run_again_it_ends_up_with_the_same_weights(
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "multi_cls", "landmark"])
 def test_every_pooling_can_be_trained_and_is_saved(pooling: str, tiny_model: Path, tmp_path: Path) -> None:
-    data = write(tmp_path / "rows.jsonl", pair_rows(24))
+    data = write(tmp_path / "rows.jsonl", [row | {"negatives": []} for row in pair_rows(24)])
     model = {"pooling": pooling, "granularities": [], "query_prompt": "query: "}
     recipe = recipe_of(
         "contrastive",
@@ -179,6 +179,14 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny_model: Path, tmp_path: Path
     training = {"steps": 40, "learning_rate": 1e30, "max_grad_norm": 1e30, "warmup_steps": 0, "save_steps": 1}
     with pytest.raises(LossError, match=r"the loss is nan at step \d+; the last good checkpoint is .*-\d"):
         fit(recipe_of("contrastive", tiny_model, data, training=training), tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_rows_that_share_too_many_texts_are_an_error(tiny_model: Path, tmp_path: Path) -> None:
+    """Sentence Transformers' sampler would end the run early, with a warning."""
+    data = write(tmp_path / "rows.jsonl", pair_rows(2) * 8)
+    with pytest.raises(CorpusError, match=r"ended at step \d of 20: the 16 rows share so many texts"):
+        fit(recipe_of("contrastive", tiny_model, data), tmp_path / "out", device="cpu")
     assert not (tmp_path / "out" / "config.json").exists()
 
 

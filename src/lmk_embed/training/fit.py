@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmk_embed.config import LandmarkConfig
 from lmk_embed.errors import ConfigError, missing_extra
-from lmk_embed.training.corpus import Facts
+from lmk_embed.training.corpus import CorpusError, Facts
 from lmk_embed.training.labelled import Labelled, read_pairs, read_scores, read_spans
 from lmk_embed.training.recipes import ChunkContrastive, Contrastive, ScoreDistillation, TrainingRecipe
 from lmk_embed.training.record import Card, write_card, write_curve
@@ -73,14 +73,14 @@ def fit(
     ConfigError
         If settings do not fit the model, or ``out`` holds something else.
     CorpusError
-        If there is nothing to train on.
+        If there is nothing to train on, or rows share too many texts for batches without repetition.
     LossError
         If the loss is infinite or not a number.
     MissingExtraError
         If ``lmk-embed[train]`` is not installed.
     """
     try:
-        import accelerate  # noqa: F401  # the trainer needs it, and says so in other words
+        from accelerate import PartialState
 
         from lmk_embed.training.session import Stop, history_of, last_checkpoint
     except ImportError as error:
@@ -88,7 +88,8 @@ def fit(
 
     module = _module(recipe)
     settings = {"recipe": recipe.name, **recipe.model_dump(mode="json")}
-    claim(out, settings)
+    with PartialState(cpu=device == "cpu").main_process_first():
+        claim(out, settings)
     examples = _examples(recipe, module)
     report_problems(examples.facts)
     checkpoint = last_checkpoint(out / WORK / "checkpoints")
@@ -102,6 +103,13 @@ def fit(
     with stop.listening():
         trainer.train(resume_from_checkpoint=checkpoint)
     history = list(trainer.state.log_history)
+    if not stop.requested and trainer.state.global_step < recipe.training.steps:
+        raise CorpusError(
+            f"training ended at step {trainer.state.global_step} of {recipe.training.steps}: the "
+            f"{len(examples.rows)} rows share so many texts that no batch of {recipe.training.batch_size} without "
+            "repetition is left; "
+            "lower training.batch_size, or give more rows"
+        )
     done = Fitted(None if stop.requested else out, trainer.state.global_step, _last_loss(history))
     if trainer.is_world_process_zero():
         write_curve(history, out / WORK)
@@ -159,6 +167,7 @@ def _examples(recipe: TrainingRecipe, module: LandmarkTransformer) -> Labelled:
 
 
 def _loss(recipe: TrainingRecipe, model: SentenceTransformer) -> nn.Module:
+    from accelerate import PartialState
     from sentence_transformers.sentence_transformer import losses
 
     from lmk_embed.training.contrast import ChunkContrastiveLoss
@@ -173,11 +182,12 @@ def _loss(recipe: TrainingRecipe, model: SentenceTransformer) -> nn.Module:
         )
     assert isinstance(recipe, Contrastive)
     scale, size = 1 / recipe.loss.temperature, recipe.training.mini_batch_size
+    gather = PartialState().num_processes > 1
     loss: nn.Module = (
-        losses.MultipleNegativesRankingLoss(model, scale=scale, gather_across_devices=True)
+        losses.MultipleNegativesRankingLoss(model, scale=scale, gather_across_devices=gather)
         if size is None
         else losses.CachedMultipleNegativesRankingLoss(
-            model, scale=scale, mini_batch_size=size, gather_across_devices=True
+            model, scale=scale, mini_batch_size=size, gather_across_devices=gather
         )
     )
     if recipe.loss.dimensions:
