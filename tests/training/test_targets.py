@@ -80,7 +80,9 @@ def batch_tokens(drawn: Sampler, number: int) -> int:
 def test_short_texts_are_sentences_and_questions(tiny_model: Path, tmp_path: Path) -> None:
     parts = load(tiny_model, **STUDENT)
     drawn = sampler(parts, tmp_path, queries=True)
-    shorts = [plan.text for number in range(3, 80, 4) for plan in drawn.batch(number).plans]
+    shorts = [
+        plan.text for number in range(1, 60, 4) if number % 6 in (1, 5) for plan in drawn.batch(number).plans
+    ]
     questions = [text for text in shorts if text.endswith("?")]
     assert 0.3 < len(questions) / len(shorts) < 0.7
     whole = {line.strip() for n in range(8) for line in document(n, 60).replace("\n\n", " ").split(".")}
@@ -90,7 +92,7 @@ def test_short_texts_are_sentences_and_questions(tiny_model: Path, tmp_path: Pat
 def test_prompts_stand_before_rows_of_their_role(tiny_model: Path, tmp_path: Path) -> None:
     parts = load(tiny_model, **STUDENT, query_prompt="question: ", document_prompt="passage: ")
     drawn = sampler(parts, tmp_path, queries=True)
-    for number in (0, 3):
+    for number in (0, 1):
         batch = drawn.batch(number)
         for plan, row in zip(batch.plans, batch.rows("landmark"), strict=True):
             said = parts.tokenizer.backend.decode(row.ids.tolist())
@@ -183,7 +185,7 @@ def test_a_decoder_is_asked_at_its_last_token(tmp_path: Path) -> None:
 
 def test_short_texts_keep_the_vector_the_teacher_gives_them(tiny_model: Path, tmp_path: Path) -> None:
     parts = load(tiny_model, **STUDENT)
-    batch = sampler(parts, tmp_path, queries=True).batch(3)
+    batch = sampler(parts, tmp_path, queries=True).batch(1)
     single = [at for at, count in enumerate(batch.chunks) if count == 1]
     assert len(single) > 5
     targets = Teacher(parts.backend, "mean", Recipe()).targets(batch)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.util import all_gather, all_gather_padded
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -54,15 +55,18 @@ class ChunkContrastiveLoss(nn.Module):
         Tensor
             A scalar.
         """
-        asked, read = sentence_features
-        spans = read["chunk_spans"]
-        queries = self.model(asked)["sentence_embedding"]
-        out = self.model(read)
-        states = pad_sequence(out["chunk_embeddings"].split(out["chunk_counts"].tolist()), batch_first=True)
-        real = torch.arange(states.shape[1], device=states.device) < out["chunk_counts"][:, None]
-        answers = _holding(spans[:, : states.shape[1]], labels.to(states.device)) & real
+        # One forward pass for both: distributed training allows no second one before the backward pass.
+        merged = merge_feature_batches(list(sentence_features))
+        assert merged is not None  # all features of a LandmarkTransformer can be merged
+        out = self.model(merged)
+        n = len(labels)
+        queries, counts = out["sentence_embedding"][:n], out["chunk_counts"]
+        states = pad_sequence(out["chunk_embeddings"].split(counts.tolist())[n:], batch_first=True)
+        real = torch.arange(states.shape[1], device=states.device) < counts[n:, None]
+        answers = _holding(merged["chunk_spans"][n:, : states.shape[1]], labels.to(states.device)) & real
         chunks, real = all_gather_padded(normalize(states, dim=-1), real, with_grad=True)
-        scores = torch.einsum("qd,bcd->qbc", queries, chunks) / self.temperature
+        # As one matrix product: its gradient is contiguous, and processes exchange it as it lies in memory.
+        scores = (queries @ chunks.flatten(0, 1).T / self.temperature).unflatten(1, real.shape)
         nothing = torch.finfo(scores.dtype).min / 2  # an infinite one has no gradient where nothing else is left
         scores = scores.masked_fill(~real, nothing)
         first = _first_of_this_process(len(queries), queries.device)

@@ -24,9 +24,9 @@ from lmk_embed.training.corpus import CorpusError, TextCorpus
 from lmk_embed.training.questions import Question, Questions
 
 #: What steps train on, in turn: rows of full length, rows of half that length, short texts.
-_CYCLE = ("full", "half", "full", "short")
+_CYCLE = ("full", "short", "full", "half", "full", "short")
 #: The same where there are questions with answers.
-_ASKED_CYCLE = ("full", "asked", "half", "asked", "full", "asked", "short", "asked")
+_ASKED_CYCLE = ("full", "asked", "short", "asked", "half", "asked")
 #: Share of a row's characters that may stand in front of an answer.
 _LEAD = 0.4
 _ROW_CHARACTERS = 4  # a token, in most text
@@ -77,13 +77,13 @@ class Recipe:
     """
 
     granularities: tuple[int, ...] = (32, 64, 64, 128)
-    fixed_share: float = 0.25
+    fixed_share: float = 0.1
     batch_tokens: int = 2048
     context_weight: float = 1.0
     passage_weight: float = 1.0
     passage_tokens: int = 256
     temperature: float = 0.05
-    similarity_weight: float = 0.3
+    similarity_weight: float = 1.0
     norm_weight: float = 0.1
     answer_weight: float = 0.1
 
