@@ -14,7 +14,7 @@ import typer
 from lmk_embed.cli.distilling import distill
 from lmk_embed.cli.evaluating import evaluate
 from lmk_embed.cli.options import Boundaries, Per, parse_where, settings_of
-from lmk_embed.cli.training import train
+from lmk_embed.cli.training import mine, train
 from lmk_embed.errors import LandmarkError, missing_extra
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ def info(
 app.command(name="eval")(evaluate)
 app.command()(distill)
 app.command()(train)
+app.command()(mine)
 
 
 def _model_facts(model: str | None) -> list[dict[str, Any]]:

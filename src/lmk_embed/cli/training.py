@@ -1,4 +1,4 @@
-"""``lmk train``: train a model with labels."""
+"""``lmk train`` and ``lmk mine``: train a model with labels, and find hard negatives for it."""
 
 from __future__ import annotations
 
@@ -41,3 +41,51 @@ def train(
         typer.echo(f"interrupted at step {done.step}; run the same command again to go on", err=True)
         raise typer.Exit(130)
     typer.echo(f"model in {out}; use it with --model {out}")
+
+
+def mine(
+    pairs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH",
+            help="Rows with query and positive, as .jsonl(.gz); or BEIR folders.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="To write: .jsonl or .jsonl.gz.", show_default=False)
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Folder or hub id; the bundled model by default.", show_default=False),
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option("--source", help="Only rows whose field source matches. May be repeated.")
+    ] = None,
+    negatives: Annotated[int, typer.Option("--negatives", min=1, help="For each query.")] = 4,
+    margin: Annotated[
+        float, typer.Option("--margin", help="Leave out texts this close to the positive's score.")
+    ] = 0.05,
+    cross_encoder: Annotated[
+        str | None, typer.Option("--cross-encoder", help="Folder or hub id of a model that scores candidates.")
+    ] = None,
+    device: Annotated[str | None, typer.Option("--device", show_default=False)] = None,
+) -> None:
+    """Find texts that a model takes for answers and that are none, for `lmk train contrastive` and `kd`."""
+    from lmk_embed import LandmarkEncoder
+    from lmk_embed.training.mining import mine as run
+
+    encoder = LandmarkEncoder.from_pretrained(model, device=device)
+    done = run(
+        pairs,
+        encoder,
+        out,
+        sources=tuple(source or ()),
+        negatives=negatives,
+        margin=margin,
+        cross_encoder=cross_encoder,
+        show_progress=sys.stderr.isatty(),
+    )
+    typer.echo(
+        f"{done.rows} rows in {out}" + (f"; {done.left_out} queries had fewer negatives" if done.left_out else "")
+    )

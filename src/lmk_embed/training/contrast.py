@@ -79,7 +79,8 @@ class ChunkContrastiveLoss(nn.Module):
         among_all = torch.logaddexp(right, others.flatten(1).logsumexp(-1))
         in_document = (inside.logsumexp(-1) - right).mean()
         in_batch = (among_all - right).mean()
-        return self.in_document_weight * in_document + (1 - self.in_document_weight) * in_batch
+        loss: Tensor = self.in_document_weight * in_document + (1 - self.in_document_weight) * in_batch
+        return loss
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card of Sentence Transformers."""
