@@ -20,15 +20,15 @@ class Gain(StrEnum):
 
 
 def evaluate(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the report.", show_default=False)],
     folders: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="DIR",
             help="Data sets in BEIR layout: corpus.jsonl, queries.jsonl, qrels.tsv, optionally spans.jsonl.",
             show_default=False,
         ),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the report.", show_default=False)],
+    ] = None,
     system: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,6 +68,21 @@ def evaluate(
         Path | None,
         typer.Option("--cache", metavar="DIR", help="Folder for vectors.", show_default="OUT/vectors"),
     ] = None,
+    position: Annotated[
+        bool,
+        typer.Option(
+            "--position-bias",
+            help="Hide answers at several depths of documents of several lengths; DIR gives the text around them.",
+        ),
+    ] = False,
+    lengths: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--length", min=16, help="Tokens of these documents. May be repeated.", show_default="512 … 32768"
+        ),
+    ] = None,
+    depths: Annotated[int, typer.Option("--depths", min=1, help="Places in them, from beginning to end.")] = 5,
+    candidates: Annotated[int, typer.Option("--candidates", min=2, help="Documents to rank a question.")] = 10,
     device: Annotated[
         str | None,
         typer.Option("--device", help='Such as "cpu" or "cuda:0"; found by itself.', show_default=False),
@@ -79,12 +94,13 @@ def evaluate(
     Writes report.json, report.md and PNG plots. Vectors are kept, so it may be stopped at any time: run it again
     and it goes on.
     """
-    from lmk_embed.evaluation import Cutoffs, Model, Statistics, build, parse_systems, read_dataset
+    from lmk_embed.evaluation import Cutoffs, Model, Statistics, build, parse_systems, position_bias, read_dataset
     from lmk_embed.evaluation import evaluate as run
+    from lmk_embed.evaluation.position import LENGTHS
     from lmk_embed.evaluation.systems import DEFAULT
 
     specs = parse_systems(system or DEFAULT)
-    datasets = [read_dataset(folder) for folder in folders]
+    datasets = [read_dataset(folder) for folder in folders or ()]
     if queries is not None:
         datasets = [dataset.sample(queries, seed) for dataset in datasets]
     ours = Model(model, device=device, dtype=dtype)
@@ -100,15 +116,31 @@ def evaluate(
     for folder in (out, vectors):
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder} is a file; --out and --cache name folders")
+    systems = [build(spec, ours, theirs) for spec in specs]
+    settings = {"model": ours.name, "base": theirs.name, "queries": queries, "dtype": dtype}
     try:
-        report = run(
-            datasets,
-            [build(spec, ours, theirs) for spec in specs],
-            vectors,
-            baseline=baseline,
-            cutoffs=Cutoffs(k=k, budget=budget, gain=gain.value),
-            statistics=Statistics(resamples=resamples, seed=seed),
-            settings={"model": ours.name, "base": theirs.name, "queries": queries, "dtype": dtype},
+        report = (
+            position_bias(
+                systems,
+                ours.count,
+                lengths=lengths or LENGTHS,
+                depths=depths,
+                candidates=candidates,
+                seed=seed,
+                texts=[text for dataset in datasets for text in dataset.documents.values()] or None,
+                cache_folder=vectors,
+                settings=settings,
+            )
+            if position
+            else run(
+                datasets,
+                systems,
+                vectors,
+                baseline=baseline,
+                cutoffs=Cutoffs(k=k, budget=budget, gain=gain.value),
+                statistics=Statistics(resamples=resamples, seed=seed),
+                settings=settings,
+            )
         )
     except KeyboardInterrupt:
         typer.echo(

@@ -8,6 +8,7 @@
 from lmk_embed.evaluation.data import Dataset, DatasetError, read_dataset
 from lmk_embed.evaluation.embedders import Embedder, EncoderEmbedder
 from lmk_embed.evaluation.models import Model
+from lmk_embed.evaluation.position import PositionReport, position_bias
 from lmk_embed.evaluation.report import Report
 from lmk_embed.evaluation.run import Statistics, evaluate
 from lmk_embed.evaluation.scoring import Cutoffs, Scores, score
@@ -22,6 +23,7 @@ __all__ = [
     "Embedder",
     "EncoderEmbedder",
     "Model",
+    "PositionReport",
     "Report",
     "Scores",
     "Statistics",
@@ -30,6 +32,7 @@ __all__ = [
     "build",
     "evaluate",
     "parse_systems",
+    "position_bias",
     "read_dataset",
     "score",
 ]

@@ -133,7 +133,7 @@ def evaluate(
     described = []
     for system in systems:
         for entry in measured:
-            vectors, queries = _encode(entry.dataset, system, cache, show_progress=show_progress)
+            vectors, queries = encode(entry.dataset, system, cache, show_progress=show_progress)
             entry.facts[system.name] = _facts(vectors)
             entry.scores[system.name] = score(entry.dataset, vectors, queries, cutoffs)
         described.append(
@@ -172,9 +172,18 @@ def _baseline(names: Sequence[str], wanted: str | None) -> str:
     return wanted
 
 
-def _encode(
+def encode(
     dataset: Dataset, system: System, cache: VectorCache, *, show_progress: bool
 ) -> tuple[CorpusVectors, NDArray[np.float32]]:
+    """Return a system's vectors of a data set's documents and queries, in order.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    system : System
+    cache : VectorCache
+    show_progress : bool
+    """
     with tqdm(
         total=sum(map(len, dataset.documents.values())),
         desc=f"{dataset.name} {system.name}",
