@@ -217,7 +217,8 @@ class LandmarkTransformer(InputModule):
         -------
         dict of Tensor
             The features, and ``sentence_embedding``, shape (texts, D), unit length; ``chunk_embeddings``, shape
-            (chunks in context, D), raw, text by text in document order; ``chunk_counts``, shape (texts,).
+            (chunks in context, D), not of unit length, with their neighbours, text by text in document order;
+            ``chunk_counts``, shape (texts,).
         """
         rows = unpack(features)
         vectors: list[Tensor] = []
@@ -235,11 +236,13 @@ class LandmarkTransformer(InputModule):
         in_context = torch.tensor([not alone for _, alone in owners], device=pooled.device)
         texts = torch.tensor([text for text, _ in owners], device=pooled.device)
         n_texts = len(features["input_ids"])
+        counts = torch.bincount(texts[in_context], minlength=n_texts)
+        weight = self.config.neighbour_weight
         return {
             **features,
-            "sentence_embedding": _documents(pooled, owners, n_texts),
-            "chunk_embeddings": pooled[in_context],
-            "chunk_counts": torch.bincount(texts[in_context], minlength=n_texts),
+            "sentence_embedding": _documents(pooled, owners, counts, weight),
+            "chunk_embeddings": _with_neighbours(pooled[in_context], texts[in_context], weight),
+            "chunk_counts": counts,
         }
 
     def _states(self, lines: Tensor, rows: Sequence[RowSlice]) -> Tensor:
@@ -274,7 +277,16 @@ def _segment_means(states: Tensor, rows: Sequence[RowSlice]) -> Tensor:
     return _means(picked, torch.tensor(owner, device=states.device), len(bounds))
 
 
-def _documents(pooled: Tensor, owners: Sequence[tuple[int, int]], n_texts: int) -> Tensor:
+def _with_neighbours(states: Tensor, texts: Tensor, weight: float) -> Tensor:
+    """Add to each state a part of those before and behind it in the same text; see ``results.with_neighbours``."""
+    if not weight or len(states) < 2:
+        return states
+    shared = weight * (texts[1:] == texts[:-1]).to(states.dtype)[:, None]
+    none = torch.zeros_like(states[:1])
+    return states + torch.cat([none, shared * states[:-1]]) + torch.cat([shared * states[1:], none])
+
+
+def _documents(pooled: Tensor, owners: Sequence[tuple[int, int]], counts: Tensor, weight: float) -> Tensor:
     """Return the unit mean of each text's chunk states, after adding the chunks alone where there are any.
 
     Parameters
@@ -282,14 +294,23 @@ def _documents(pooled: Tensor, owners: Sequence[tuple[int, int]], n_texts: int) 
     pooled : Tensor, shape (segments, D)
     owners : sequence of (int, int)
         For each segment its text, and 1 for a chunk alone.
-    n_texts : int
+    counts : Tensor of int, shape (texts,)
+        Chunks of each text.
+    weight : float
+        Of the neighbours of a chunk.
     """
+    n_texts = len(counts)
     texts = torch.tensor([text for text, _ in owners], device=pooled.device)
     alone = torch.tensor([alone for _, alone in owners], device=pooled.device)
     # Where chunks were read twice, both vectors count the same; elsewhere long states count more than short ones.
     blended = torch.zeros(n_texts, dtype=torch.bool, device=pooled.device)
     blended[texts[alone == 1]] = True
     states = torch.where(blended[texts][:, None], normalize(pooled, dim=-1), pooled)
+    if weight:
+        # A chunk's state is in the mean once for itself and once, in part, for each neighbour.
+        place = torch.arange(len(texts), device=pooled.device) - torch.searchsorted(texts, texts)
+        place, last = place % counts[texts], counts[texts] - 1
+        states = states * (1 + weight * ((place > 0).int() + (place < last).int()))[:, None]
     return normalize(_means(states, texts, n_texts), dim=-1)
 
 

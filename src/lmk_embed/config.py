@@ -60,6 +60,9 @@ class LandmarkConfig:
     base_pooling : {"mean", "cls", "lasttoken"}
         How the base model was trained to pool short texts; used for queries of ``span_mean`` models and for
         the chunk alone in ``blend``.
+    neighbour_weight : float
+        How much of the states of both neighbouring chunks is added to the state of a chunk, from 0 to 1. A little
+        of it helps in text whose paragraphs belong together.
     landmark_token : str or None
         None: the tokenizer's separator, else the token it closes a text with, else its end-of-text token.
     landmark_trained : bool
@@ -90,6 +93,7 @@ class LandmarkConfig:
     document_prompt: str = ""
     include_prompt: bool = True
     base_pooling: RowPooling = "mean"
+    neighbour_weight: float = 0.0
     landmark_token: str | None = None
     landmark_trained: bool = False
 
@@ -103,6 +107,9 @@ class LandmarkConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise ConfigError(f"{name} must be an integer of at least {least} or None, got {value!r}")
+        weight = self.neighbour_weight
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 1:
+            raise ConfigError(f"neighbour_weight must be a number from 0 to 1, got {weight!r}")
         for name in ("query_prompt", "document_prompt"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError(f'{name} must be a string ("" switches it off), got {getattr(self, name)!r}')

@@ -349,7 +349,8 @@ class LandmarkEncoder:
         return self._stacked([query.vector async for query in self._in_background(steps)])
 
     def _stream(self, plans: Iterable[Plan]) -> Iterator[list[DocumentEmbedding]]:
-        return stream(plans, self._backend, self._batch_tokens, self.config.truncate_dim)
+        config = self.config
+        return stream(plans, self._backend, self._batch_tokens, config.truncate_dim, config.neighbour_weight)
 
     async def _in_background(self, steps: Iterator[list[DocumentEmbedding]]) -> AsyncIterator[DocumentEmbedding]:
         """Take one step at a time on the encoder's own thread, so that no other work of the loop waits for it."""

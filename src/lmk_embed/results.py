@@ -35,6 +35,31 @@ def unit(states: Matrix) -> Matrix:
     return np.asarray(states / np.where(norms == 0, 1, norms), dtype=np.float32)
 
 
+def with_neighbours(states: Matrix, weight: float) -> Matrix:
+    """Add to each state a part of those before and behind it.
+
+    Parameters
+    ----------
+    states : ndarray of float32, shape (n, D)
+        Of the chunks of one document, in order.
+    weight : float
+        Of each neighbour.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, D)
+
+    Examples
+    --------
+    >>> with_neighbours(np.eye(3, dtype=np.float32), 0.5).tolist()
+    [[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]]
+    """
+    mixed = states.copy()
+    mixed[1:] += np.float32(weight) * states[:-1]
+    mixed[:-1] += np.float32(weight) * states[1:]
+    return mixed
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A text with an identity, as stores take it.

@@ -13,7 +13,7 @@ from lmk_embed.backends import Backend
 from lmk_embed.batching import look_ahead, token_batches
 from lmk_embed.layout import Row
 from lmk_embed.planning import Plan
-from lmk_embed.results import DocumentEmbedding, Matrix, make_chunk, unit
+from lmk_embed.results import DocumentEmbedding, Matrix, make_chunk, unit, with_neighbours
 
 #: Forward passes' worth of rows that are sorted by length together.
 _LOOK_AHEAD = 4
@@ -26,6 +26,7 @@ class _Pending:
     plan: Plan
     dimension: int
     truncate_dim: int | None
+    neighbour_weight: float
     open_rows: int = 0
     laid_out: bool = False
     states: Matrix = field(init=False)
@@ -45,16 +46,19 @@ class _Pending:
         states = self.states[:, : self.truncate_dim]
         if self.alone is not None:
             states = unit(states) + unit(self.alone[:, : self.truncate_dim])
-        chunks, means = [], []
-        for index, (_, group) in enumerate(groupby(range(len(plan.pieces)), key=plan.owners.__getitem__)):
-            members = list(group)
-            first, last = members[0], members[-1] + 1
-            start, end = plan.pieces[first].start, plan.pieces[last - 1].end
-            n_tokens = sum(map(len, plan.pieces[first:last]))
-            means.append(states[first:last].mean(axis=0))
-            chunks.append(make_chunk(index, (start, end), n_tokens, plan.text[start:end], means[-1]))
-        vector = unit(np.mean(means, axis=0) if means else states[0])
-        return DocumentEmbedding(plan.text, vector, tuple(chunks), plan.n_tokens, plan.total_tokens)
+        groups = [list(group) for _, group in groupby(range(len(plan.pieces)), key=plan.owners.__getitem__)]
+        if not groups:
+            return DocumentEmbedding(plan.text, unit(states[0]), (), plan.n_tokens, plan.total_tokens)
+        own = np.stack([states[group[0] : group[-1] + 1].mean(axis=0) for group in groups])
+        own = with_neighbours(own, self.neighbour_weight)
+        chunks = []
+        for index, (group, state) in enumerate(zip(groups, own, strict=True)):
+            members = plan.pieces[group[0] : group[-1] + 1]
+            start, end = members[0].start, members[-1].end
+            chunks.append(make_chunk(index, (start, end), sum(map(len, members)), plan.text[start:end], state))
+        return DocumentEmbedding(
+            plan.text, unit(own.mean(axis=0)), tuple(chunks), plan.n_tokens, plan.total_tokens
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +78,11 @@ class _Task:
 
 
 def stream(
-    plans: Iterable[Plan], backend: Backend, batch_tokens: int, truncate_dim: int | None
+    plans: Iterable[Plan],
+    backend: Backend,
+    batch_tokens: int,
+    truncate_dim: int | None,
+    neighbour_weight: float,
 ) -> Iterator[list[DocumentEmbedding]]:
     """Encode planned documents.
 
@@ -87,6 +95,8 @@ def stream(
         Most padded tokens of one forward pass; memory is a small multiple of it, whatever the input's length.
     truncate_dim : int or None
         Dimensions to keep.
+    neighbour_weight : float
+        See :class:`lmk_embed.LandmarkConfig`.
 
     Yields
     ------
@@ -99,7 +109,7 @@ def stream(
     def tasks() -> Iterator[_Task]:
         try:
             for plan in plans:
-                pending = _Pending(plan, backend.dimension, truncate_dim)
+                pending = _Pending(plan, backend.dimension, truncate_dim, neighbour_weight)
                 waiting.append(pending)
                 yield from _tasks_of(pending)
         except Exception as error:

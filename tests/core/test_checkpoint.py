@@ -16,6 +16,7 @@ import torch
 
 from lmk_embed import CheckpointError, ConfigError, LandmarkConfig, LandmarkEncoder
 from lmk_embed.models import default_checkpoint
+from lmk_embed.results import unit
 
 
 @pytest.fixture
@@ -162,6 +163,8 @@ class TestRefused:
             ({"pooling": "mean", "context": "blend"}, 'context="blend" needs chunks'),
             ({"landmark_token": "[LMK]"}, r"'\[LMK\]' is not in the tokenizer's vocabulary"),
             ({"query_prompt": None}, "must be a string"),
+            ({"neighbour_weight": 1.5}, "a number from 0 to 1, got 1.5"),
+            ({"neighbour_weight": True}, "a number from 0 to 1, got True"),
             ({"batch_tokens": 0}, "batch_tokens must be at least 1"),
             ({"boundaries": "code", "language": "cobol"}, "pip install tree-sitter-cobol"),
         ],
@@ -251,6 +254,25 @@ def test_dimension_and_limits_need_no_weights(model: Path) -> None:
     (model / "model.safetensors").write_bytes(b"not read")
     encoder = LandmarkEncoder.from_pretrained(model)
     assert (encoder.dimension, encoder.max_seq_length) == (32, 512)
+
+
+@pytest.mark.parametrize("settings", [{"context": "window"}, {"context": "blend"}, {"pooling": "mean"}])
+def test_neighbours_are_added_within_a_document(tiny_model: Path, settings: dict[str, Any]) -> None:
+    settings = {"granularity": 16, "max_seq_length": 64, **settings}
+    texts = ["The deposit is three months of rent. " * 30, "One chunk.", ""]
+    plain = LandmarkEncoder.from_pretrained(tiny_model, **settings)
+    mixed = LandmarkEncoder.from_pretrained(tiny_model, neighbour_weight=0.3, **settings)
+    assert plain.fingerprint != mixed.fingerprint
+    for before, after in zip(plain.encode_documents(texts), mixed.encode_documents(texts), strict=True):
+        states = before.states
+        expected = states.copy()
+        for at in range(len(states)):
+            for beside in (at - 1, at + 1):
+                if 0 <= beside < len(states):
+                    expected[at] += 0.3 * states[beside]
+        np.testing.assert_allclose(after.states, expected, atol=1e-5)
+        vector = unit(expected.mean(axis=0)) if len(expected) else before.vector
+        np.testing.assert_allclose(after.vector, vector, atol=1e-5)
 
 
 def test_landmark_pooling_on_an_untrained_model_warns_once(tiny_model: Path) -> None:

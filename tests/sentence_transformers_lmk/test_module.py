@@ -53,6 +53,8 @@ class TestSameVectors:
             {"pooling": "span_mean", "base_pooling": "cls"},
             {"pooling": "multi_cls"},
             {"pooling": "mean"},
+            {**TRAINED, "neighbour_weight": 0.4},
+            {"pooling": "span_mean", "context": "blend", "neighbour_weight": 0.4},
             {**TRAINED, "truncate_dim": 8, "boundaries": "fixed"},
             {**TRAINED, "query_prompt": "query: ", "document_prompt": "passage: "},
             {"pooling": "span_mean", "document_prompt": "passage: ", "include_prompt": False},
@@ -208,6 +210,17 @@ class TestTraining:
         expected = [document.states for document in encoder.encode_documents(TEXTS) if document.chunks]
         kept = np.repeat([text != "" for text in TEXTS], out["chunk_counts"])
         np.testing.assert_allclose(out["chunk_embeddings"][kept], np.concatenate(expected), atol=1e-5)
+
+    def test_chunks_have_their_neighbours(self, tiny_model: Path) -> None:
+        encoder = LandmarkEncoder.from_pretrained(
+            tiny_model, granularity=8, max_seq_length=64, neighbour_weight=0.3, **TRAINED
+        )
+        model = to_sentence_transformer(encoder, device="cpu").eval()
+        texts = [text for text in TEXTS if text]
+        with torch.no_grad():
+            out = model(model.preprocess(texts))
+        expected = np.concatenate([document.states for document in encoder.encode_documents(texts)])
+        np.testing.assert_allclose(out["chunk_embeddings"], expected, atol=1e-5)
 
     def test_each_text_draws_its_own_granularity_and_always_the_same(self, model: SentenceTransformer) -> None:
         module = model[0]

@@ -91,6 +91,12 @@ def distill(
     passages: Annotated[
         float, typer.Option("--passages", min=0, help="Weight of the passage around a chunk in its target.")
     ] = 1.0,
+    neighbours: Annotated[
+        float,
+        typer.Option(
+            "--neighbours", min=0, max=1, help="Weight of the neighbours of a chunk, when the model is used."
+        ),
+    ] = 0.1,
     answers: Annotated[
         float, typer.Option("--answers", min=0, help="Weight of what --spans and --pairs teach.")
     ] = 0.1,
@@ -148,6 +154,7 @@ def distill(
         ),
         max_seq_length=max_seq_length,
         pooling=None if pooling is None else pooling.value,
+        neighbour_weight=neighbours,
         device=device,
         dtype=dtype,
         datasets=datasets,

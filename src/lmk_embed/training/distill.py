@@ -129,6 +129,7 @@ def distill(
     schedule: Schedule | None = None,
     max_seq_length: int | None = None,
     pooling: RowPooling | None = None,
+    neighbour_weight: float = 0.1,
     device: str | None = None,
     dtype: str = "float32",
     trust_remote_code: bool = False,
@@ -153,6 +154,8 @@ def distill(
         Longest row in training, and of the landmark model; by default what the base model reads, at most 512.
     pooling : {"mean", "cls", "lasttoken"}, optional
         How the base model pools; by default what its folder says.
+    neighbour_weight : float
+        Of the landmark model when it is used; see :class:`lmk_embed.LandmarkConfig`. Training does not depend on it.
     device : str, optional
     dtype : str
         "bfloat16": the teacher and the student's multiplications; more than twice as fast where the processor
@@ -187,7 +190,9 @@ def distill(
 
     recipe, schedule = recipe or Recipe(), schedule or Schedule()
     teacher_parts = _teacher(base, pooling, max_seq_length, device, dtype, trust_remote_code=trust_remote_code)
-    student_parts = _student(init or base, teacher_parts, device, trust_remote_code=trust_remote_code)
+    student_parts = _student(
+        init or base, teacher_parts, neighbour_weight, device, trust_remote_code=trust_remote_code
+    )
     work = out / WORK
     settings = {
         "base": str(base),
@@ -274,7 +279,9 @@ def _teacher(
     )
 
 
-def _student(init: str | Path | None, teacher: Parts, device: str | None, *, trust_remote_code: bool) -> Parts:
+def _student(
+    init: str | Path, teacher: Parts, neighbour_weight: float, device: str | None, *, trust_remote_code: bool
+) -> Parts:
     parts = _load(init, {}, device, "float32", trust_remote_code=trust_remote_code)
     if parts.tokenizer.serialized != teacher.tokenizer.serialized:
         raise ConfigError(f"{init} has another tokenizer than the base model; it cannot be trained towards it")
@@ -290,6 +297,7 @@ def _student(init: str | Path | None, teacher: Parts, device: str | None, *, tru
         boundaries="sentence",
         granularity=LandmarkConfig().granularity,
         overlap=None,
+        neighbour_weight=neighbour_weight,
     )
     return Parts(parts.backend, parts.tokenizer, config, parts.max_positions, parts.source)
 
