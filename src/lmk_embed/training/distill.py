@@ -155,7 +155,7 @@ def distill(
     pooling : {"mean", "cls", "lasttoken"}, optional
         How the base model pools; by default what its folder says.
     neighbour_weight : float
-        Of the landmark model when it is used; see :class:`lmk_embed.LandmarkConfig`. Training does not depend on it.
+        Of the landmark model in use; see :class:`lmk_embed.LandmarkConfig`. Training does not depend on it.
     device : str, optional
     dtype : str
         "bfloat16": the teacher and the student's multiplications; more than twice as fast where the processor
