@@ -24,7 +24,7 @@ from lmk_embed.training.labelled import read_pairs, read_scores, read_spans
 from lmk_embed.training.recipes import RECIPES, parse_recipe
 from lmk_embed.training.session import LossError, Progress
 from sentence_transformers_lmk import to_sentence_transformer
-from training.sources import OBJECTS, SUBJECTS, VERBS, document
+from training.sources import OBJECTS, SUBJECTS, VERBS, document, write_texts
 
 RECIPE_FILES = Path(__file__).parents[2] / "examples" / "recipes"
 
@@ -91,7 +91,7 @@ def recipe_of(name: str, base: Path, data: Path, **changes: dict[str, Any]) -> A
     return parse_recipe(name, {key: value | changes.get(key, {}) for key, value in table.items()}, "test")
 
 
-@pytest.fixture(scope="module", params=sorted(RECIPES))
+@pytest.fixture(scope="module", params=sorted(ROWS))
 def fitted(request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fit")
     data = write(folder / "rows.jsonl.gz", ROWS[request.param]())
@@ -326,6 +326,20 @@ class TestSettings:
         with pytest.raises(ConfigError, match=message):
             parse_recipe("contrastive", table, "a.toml")
 
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"loss": {"temperatur": 3}}, "loss.temperatur: there is no such key; did you mean 'temperature'"),
+            ({"loss": {"temperature": -3}}, "temperature must be above 0, got -3"),
+            ({"training": {"steps": "x"}}, "training.steps: .*integer.*'x'"),
+            ({"data": {"text": []}}, "data.text: .*at least 1 item"),
+        ],
+    )
+    def test_mistakes_in_distillation_are_named(self, change: dict[str, Any], message: str) -> None:
+        table = {"model": {"base": "m"}, "data": {"text": ["x"]}} | change
+        with pytest.raises(ConfigError, match=message):
+            parse_recipe("distill", table, "a.toml")
+
     def test_all_mistakes_are_named_at_once(self) -> None:
         with pytest.raises(ConfigError, match=r"model.base: is needed; data: is needed"):
             parse_recipe("kd", {"model": {}}, "a.toml")
@@ -342,6 +356,21 @@ class TestSettings:
         with pytest.raises(ConfigError, match="granularities are for chunks that share a row"):
             fit(recipe_of("contrastive", tiny_model, data, model={"pooling": "cls"}), tmp_path / "out")
         assert not (tmp_path / "out").exists()
+
+
+def test_distillation_from_a_file(tiny_model: Path, tmp_path: Path) -> None:
+    config = tmp_path / "recipe.toml"
+    text = write_texts(tmp_path / "texts", count=3, sentences=20)
+    config.write_text(
+        f'[model]\nbase = "{tiny_model}"\nmax_seq_length = 64\nneighbour_weight = 0.2\n[data]\ntext = ["{text}"]\n'
+        "[training]\nsteps = 2\n[loss]\nbatch_tokens = 128\n"
+    )
+    out = tmp_path / "out"
+    result = CliRunner().invoke(
+        app, ["train", "distill", "--config", str(config), "--out", str(out), "--device", "cpu"]
+    )
+    assert result.exit_code == 0, result.output
+    assert LandmarkEncoder.from_pretrained(out).config.neighbour_weight == 0.2
 
 
 def test_from_the_command_line(tiny_model: Path, tmp_path: Path) -> None:

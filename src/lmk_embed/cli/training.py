@@ -11,7 +11,7 @@ import typer
 
 
 def train(
-    name: Annotated[str, typer.Argument(help="contrastive, chunk-contrastive or kd.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="distill, contrastive, chunk-contrastive, kd.", show_default=False)],
     config: Annotated[
         Path,
         typer.Option(
@@ -27,16 +27,33 @@ def train(
         typer.Option("--device", help='"cpu" to leave accelerators alone.', show_default="found by itself"),
     ] = None,
 ) -> None:
-    """Teach a model with questions and answers, after or without `lmk distill`.
+    """Train a model as a file of settings says; `lmk distill` is the same as its recipe of that name.
 
     It may be stopped at any time: run the same command again and it goes on. With several GPUs, or processes, put
     `accelerate launch -m` in front, with lmk_embed for lmk.
     """
-    from lmk_embed.training.fit import fit
-    from lmk_embed.training.recipes import read_recipe
+    from lmk_embed.training import Outcome, Source, distill
+    from lmk_embed.training.fit import Fitted, fit
+    from lmk_embed.training.recipes import Distillation, read_recipe
 
     recipe = read_recipe(name, config)
-    done = fit(recipe, out, device=device, command=shlex.join(["lmk", *sys.argv[1:]]), show_progress=True)
+    command = shlex.join(["lmk", *sys.argv[1:]])
+    done: Fitted | Outcome
+    if isinstance(recipe, Distillation):
+        settings = recipe.model.model_dump(exclude={"base"})
+        done = distill(
+            recipe.model.base,
+            Source(*(getattr(recipe.data, name) for name in ("text", "queries", "sources", "spans", "pairs"))),
+            out,
+            recipe=recipe.loss,
+            schedule=recipe.training,
+            device=device,
+            command=command,
+            show_progress=True,
+            **settings,
+        )
+    else:
+        done = fit(recipe, out, device=device, command=command, show_progress=True)
     if done.folder is None:
         typer.echo(f"interrupted at step {done.step}; run the same command again to go on", err=True)
         raise typer.Exit(130)

@@ -9,8 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from lmk_embed.config import DEFAULT_GRANULARITY, Boundaries, Pooling
+from lmk_embed.config import DEFAULT_GRANULARITY, Boundaries, Pooling, RowPooling
 from lmk_embed.errors import ConfigError
+from lmk_embed.training.distill import Schedule
+from lmk_embed.training.sampling import Recipe
 
 Whole = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -197,12 +199,53 @@ class ScoreDistillation(TrainingRecipe):
     loss: ScoreLoss = ScoreLoss()
 
 
-RECIPES: dict[str, type[TrainingRecipe]] = {
-    recipe.name: recipe for recipe in (Contrastive, ChunkContrastive, ScoreDistillation)
+class DistilledModel(_Section):
+    """``[model]`` of ``distill``: parameters of :func:`lmk_embed.training.distill`."""
+
+    base: str
+    init: str | None = None
+    pooling: RowPooling | None = None
+    max_seq_length: Annotated[int, Field(ge=4)] | None = None
+    neighbour_weight: Share = 0.1
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    trust_remote_code: bool = False
+
+
+class DistilledData(_Section):
+    """``[data]`` of ``distill``; see :class:`lmk_embed.training.Source`."""
+
+    text: tuple[Path, ...] = Field(min_length=1)
+    queries: tuple[Path, ...] = ()
+    sources: tuple[str, ...] = ()
+    spans: tuple[Path, ...] = ()
+    pairs: tuple[Path, ...] = ()
+
+
+class Distillation(_Section):
+    """Label-free distillation, as ``lmk distill`` runs it.
+
+    Attributes
+    ----------
+    model : DistilledModel
+    data : DistilledData
+    training : Schedule
+    loss : Recipe
+    """
+
+    name: ClassVar[str] = "distill"
+    model: DistilledModel
+    data: DistilledData
+    training: Schedule = Schedule()
+    loss: Recipe = Recipe()
+
+
+AnyRecipe = TrainingRecipe | Distillation
+RECIPES: dict[str, type[AnyRecipe]] = {
+    recipe.name: recipe for recipe in (Distillation, Contrastive, ChunkContrastive, ScoreDistillation)
 }
 
 
-def read_recipe(name: str, path: Path) -> TrainingRecipe:
+def read_recipe(name: str, path: Path) -> AnyRecipe:
     """Read a recipe's settings.
 
     Parameters
@@ -214,7 +257,7 @@ def read_recipe(name: str, path: Path) -> TrainingRecipe:
 
     Returns
     -------
-    TrainingRecipe
+    TrainingRecipe or Distillation
 
     Raises
     ------
@@ -233,7 +276,7 @@ def read_recipe(name: str, path: Path) -> TrainingRecipe:
     return parse_recipe(name, table, str(path))
 
 
-def parse_recipe(name: str, table: dict[str, Any], where: str) -> TrainingRecipe:
+def parse_recipe(name: str, table: dict[str, Any], where: str) -> AnyRecipe:
     """Check the settings of a recipe; see :func:`read_recipe`.
 
     Parameters
@@ -259,11 +302,12 @@ def parse_recipe(name: str, table: dict[str, Any], where: str) -> TrainingRecipe
 def _problem(recipe: type[BaseModel], error: Any) -> str:
     *parents, key = [str(part) for part in error["loc"]] or [""]
     at = ".".join([*parents, key])
-    if error["type"] == "extra_forbidden":
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         section: Any = recipe
         for parent in parents:
             section = section.model_fields[parent].annotation
-        return f"{at}: there is no such key{_nearest(key, section.model_fields)}"
+        known = section.model_fields if issubclass(section, BaseModel) else section.__annotations__
+        return f"{at}: there is no such key{_nearest(key, known)}"
     if error["type"] == "missing":
         return f"{at}: is needed"
     said = error["msg"].removeprefix("Value error, ")
