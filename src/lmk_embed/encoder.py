@@ -113,7 +113,9 @@ class LandmarkEncoder:
         dtype : str
             Such as "bfloat16"; changes vectors slightly.
         attn_implementation : str, optional
-            As transformers names them: "sdpa", "eager", "flash_attention_2".
+            As transformers names them: "sdpa", "eager", "flash_attention_2". By default sliding-window encoders
+            (ModernBERT and its kind) on a CPU run their window layers in blocks ("block_window"), all others as
+            transformers chooses.
         trust_remote_code : bool
             Run model code that the checkpoint brings. Only for sources you trust.
         batch_tokens : int

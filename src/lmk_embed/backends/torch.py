@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lmk_embed.backends import window
 from lmk_embed.errors import CheckpointError, ConfigError
 from lmk_embed.layout import Row
 from lmk_embed.results import Matrix
@@ -66,7 +67,8 @@ class TorchBackend:
     dtype : str
         Such as "float32" or "bfloat16".
     attn_implementation : str, optional
-        As transformers names them.
+        As transformers names them, or "block_window"; by default that for sliding-window encoders on a CPU, and
+        transformers' own choice for all others.
     trust_remote_code : bool
         Run model code that the folder brings.
     """
@@ -114,7 +116,12 @@ class TorchBackend:
     def _loaded(self) -> Any:
         if self._model is None:
             device = self.device
-            model = _load(self.folder, _dtype(self._dtype_name), self._attention, trust_remote_code=self._trust)
+            attention = self._attention
+            if attention == window.BLOCK_WINDOW or (
+                attention is None and device.type == "cpu" and window.is_window_encoder(self._config)
+            ):
+                attention = window.register()
+            model = _load(self.folder, _dtype(self._dtype_name), attention, trust_remote_code=self._trust)
             try:
                 self._model = model.to(device)
             except (AssertionError, NotImplementedError, RuntimeError) as error:
