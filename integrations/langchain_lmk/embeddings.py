@@ -99,6 +99,7 @@ class LMKEmbeddings(BaseModel, Embeddings):
     document_prompt: str | None = None
     include_prompt: bool | None = None
     base_pooling: RowPooling | None = None
+    neighbour_weight: float | None = None
     landmark_token: str | None = None
     landmark_trained: bool | None = None
 

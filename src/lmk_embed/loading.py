@@ -92,6 +92,6 @@ def _combine(checkpoint: Checkpoint, settings: Mapping[str, Any], limit: int, mo
         stated.pop("overlap", None)  # it goes with the length of the rows
     asked = settings.get("pooling")
     if asked in get_args(RowPooling) and asked != stated.get("pooling"):
-        # The checkpoint's granularity and context are about chunks that share a row.
-        stated |= {"granularity": None, "context": "window"}
+        # The checkpoint's granularity, context and neighbours are about chunks that share a row.
+        stated |= {"granularity": None, "context": "window", "neighbour_weight": 0.0}
     return LandmarkConfig.from_dict(stated | dict(settings))

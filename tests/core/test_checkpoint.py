@@ -275,6 +275,12 @@ def test_neighbours_are_added_within_a_document(tiny_model: Path, settings: dict
         np.testing.assert_allclose(after.vector, vector, atol=1e-5)
 
 
+def test_a_pooling_of_whole_rows_leaves_the_neighbours_of_the_checkpoint_out() -> None:
+    assert LandmarkEncoder.from_pretrained().config.neighbour_weight == 0.3
+    assert LandmarkEncoder.from_pretrained(pooling="mean").config.neighbour_weight == 0
+    assert LandmarkEncoder.from_pretrained(pooling="mean", neighbour_weight=0.2).config.neighbour_weight == 0.2
+
+
 def test_landmark_pooling_on_an_untrained_model_warns_once(tiny_model: Path) -> None:
     with pytest.warns(UserWarning, match="not trained with landmarks") as seen:
         encoder = LandmarkEncoder.from_pretrained(tiny_model, pooling="landmark")
@@ -291,11 +297,14 @@ def test_bundled_model_gives_known_vectors() -> None:
     encoder = LandmarkEncoder.from_pretrained()
     query = encoder.encode_query("How large is the deposit?")
     doc = encoder.encode_document("The deposit is three months of rent. " * 8)
-    assert default_checkpoint().is_dir()
+    assert default_checkpoint()[0].is_dir()
     np.testing.assert_allclose(query[:4], CANONICAL_QUERY, atol=2e-5)
     np.testing.assert_allclose(doc.vector[:4], CANONICAL_DOCUMENT, atol=2e-5)
     assert [chunk.n_tokens for chunk in doc.chunks] == [64]
+    first, second = encoder.encode_document("The deposit is three months of rent. Dogs are allowed. " * 8).chunks
+    np.testing.assert_allclose([*first.vector[:2], *second.vector[:2]], CANONICAL_CHUNKS, atol=2e-5)
 
 
 CANONICAL_QUERY = [0.113221, 0.043831, -0.050468, 0.054973]
 CANONICAL_DOCUMENT = [0.076001, -0.037186, -0.024232, 0.032592]
+CANONICAL_CHUNKS = [0.073624, -0.03949, 0.074036, -0.03512]

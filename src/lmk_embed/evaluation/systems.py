@@ -209,7 +209,12 @@ def _settings(spec: SystemSpec, base: Model) -> dict[str, Any]:
     if spec.kind == "landmark":
         return {**({} if spec.tokens is None else {"granularity": spec.tokens}), **spec.settings}
     if spec.kind == "late-chunking":
-        settings = {"pooling": "span_mean", "context": "window", "boundaries": "sentence"}
+        settings = {
+            "pooling": "span_mean",
+            "context": "window",
+            "boundaries": "sentence",
+            "neighbour_weight": 0.0,
+        }
         return {**settings, "granularity": spec.tokens or LATE, **spec.settings}
     pooling = base.default.config.base_pooling
     overflow = "truncate" if spec.kind == "truncated" else "window"
@@ -218,5 +223,6 @@ def _settings(spec: SystemSpec, base: Model) -> dict[str, Any]:
         "boundaries": "fixed",
         "granularity": None,
         "context": "window",
+        "neighbour_weight": 0.0,
         "overflow": overflow,
     }

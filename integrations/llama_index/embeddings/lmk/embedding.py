@@ -50,7 +50,8 @@ class LMKEmbedding(BaseEmbedding):
     device, dtype, attn_implementation, trust_remote_code, batch_tokens
         As for :meth:`lmk_embed.LandmarkEncoder.from_pretrained`. ``trust_remote_code`` is never serialised.
     pooling, boundaries, granularity, language, context, overflow, max_seq_length, overlap, truncate_dim, \
-query_prompt, document_prompt, include_prompt, base_pooling, landmark_token, landmark_trained
+query_prompt, document_prompt, include_prompt, base_pooling, neighbour_weight, landmark_token, \
+landmark_trained
         As for :class:`lmk_embed.LandmarkConfig`.
     embed_batch_size : int
         Texts that are handed over at once; the encoder divides them by tokens, so memory does not depend on it.
@@ -98,6 +99,7 @@ query_prompt, document_prompt, include_prompt, base_pooling, landmark_token, lan
     document_prompt: str = _setting()
     include_prompt: bool = _setting()
     base_pooling: RowPooling = _setting()
+    neighbour_weight: float = _setting()
     landmark_token: str | None = _setting()
     landmark_trained: bool = _setting()
 
