@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lmk_embed.cli.benchmarking import benchmark
 from lmk_embed.cli.distilling import distill
 from lmk_embed.cli.evaluating import evaluate
 from lmk_embed.cli.options import Boundaries, Per, parse_where, settings_of
@@ -166,6 +167,7 @@ def info(
 
 
 app.command(name="eval")(evaluate)
+app.command()(benchmark)
 app.command()(distill)
 app.command()(train)
 app.command()(mine)
