@@ -6,7 +6,7 @@ them. Every document of a set has a key at the same depth, so that only its cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -15,6 +15,7 @@ import numpy as np
 from lmk_embed.boundaries import sentence_ends
 from lmk_embed.errors import ConfigError
 from lmk_embed.evaluation.data import Dataset
+from lmk_embed.evaluation.splitting import Count
 
 _FIRST = """Ada Boris Carla Dmitri Elena Farid Greta Hugo Ines Jonas Karin Luca Maren Nils Olga Pedro Quinn Rosa
 Stefan Tessa Ulrich Vera Walid Xenia Yusuf Zelda"""
@@ -27,8 +28,6 @@ _VERBS = """was repaired, stood empty, filled with visitors, looked much older, 
 lay in fog, was closed for repairs, drew little notice, kept its quiet, lost a window, smelled of cut grass"""
 _TIMES = """in the first week of spring, after the long rain, before the harvest, on most afternoons,
 in the winter, at the end of the month, while the river was low, for the third year in a row, late in autumn"""
-
-Count = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from lmk_embed.errors import missing_extra
 from lmk_embed.evaluation.cache import VectorCache
 from lmk_embed.evaluation.data import Dataset
-from lmk_embed.evaluation.needles import Count, Haystack, needle_set
+from lmk_embed.evaluation.needles import Haystack, needle_set
+from lmk_embed.evaluation.report import write_files
 from lmk_embed.evaluation.run import encode
+from lmk_embed.evaluation.splitting import Count
 from lmk_embed.evaluation.systems import System
 from lmk_embed.evaluation.vectors import best_of
 from lmk_embed.results import Matrix
@@ -90,12 +92,7 @@ class PositionReport:
             "position.csv": table.getvalue().encode(),
             "position.png": self.draw(),
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            part = folder / f".{name}.part"
-            part.write_bytes(content)
-            part.replace(folder / name)
-        return [folder / name for name in files]
+        return write_files(folder, files)
 
     def to_markdown(self) -> str:
         """Return a table of the mean reciprocal rank by system and length, and depth."""

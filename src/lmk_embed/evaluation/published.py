@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmk_embed.encoder import LandmarkEncoder
 from lmk_embed.errors import ConfigError, missing_extra
+from lmk_embed.evaluation.report import write_files
 
 if TYPE_CHECKING:
     from mteb import AbsTask, SentenceTransformerEncoderWrapper
@@ -93,12 +94,7 @@ class PublishedReport:
         """
         facts = {"settings": self.settings, "scores": [asdict(each) for each in self.scores]}
         files = {"benchmark.json": json.dumps(facts, indent=1) + "\n", "benchmark.md": self.to_markdown()}
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            part = folder / f".{name}.part"
-            part.write_text(content, encoding="utf-8")
-            part.replace(folder / name)
-        return [folder / name for name in files]
+        return write_files(folder, {name: content.encode() for name, content in files.items()})
 
 
 def published_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> list[AbsTask]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -156,14 +156,19 @@ class Report:
         """
         from lmk_embed.evaluation.plots import draw
 
-        folder.mkdir(parents=True, exist_ok=True)
-        files = {"report.json": self.to_json().encode(), "report.md": self.to_markdown().encode(), **draw(self)}
-        for name, content in files.items():
-            write_atomically(folder / name, content)
-        return [folder / name for name in files]
+        texts = {"report.json": self.to_json().encode(), "report.md": self.to_markdown().encode()}
+        return write_files(folder, texts | draw(self))
 
 
 _JUDGED = {"spans": "gold spans", "documents": "relevant documents"}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write files into a folder, which is created if need be; each completely or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in files]
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmk_embed.errors import ConfigError, missing_extra
+from lmk_embed.evaluation.report import write_files
 from lmk_embed.training.corpus import CorpusError
 from lmk_embed.training.labelled import read_pairs
 from lmk_embed.training.workspace import report_problems
@@ -133,7 +134,4 @@ def _row(row: dict[str, Any], negatives: int) -> dict[str, Any]:
 
 def _write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.part")
-    part.write_bytes(gzip.compress(text, mtime=0) if out.name.endswith(".gz") else text)
-    part.replace(out)
+    write_files(out.parent, {out.name: gzip.compress(text, mtime=0) if out.name.endswith(".gz") else text})
